@@ -1,0 +1,1 @@
+"""The `temper` command and the flow that it runs."""

@@ -1,0 +1,1 @@
+"""Shipped pipelines and the specification that reads them."""

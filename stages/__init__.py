@@ -1,0 +1,1 @@
+"""What can run, what it is made of, and the contract between."""

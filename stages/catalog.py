@@ -1,0 +1,61 @@
+"""Every stage kind, in one literal table: the only place where a new stage is added."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, StageConfigBase
+from stages.evaluation.config import EvaluationConfig
+from stages.grpo.config import GrpoConfig
+from stages.prepare.config import PrepareConfig
+from stages.sft.config import SftConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The signature of a stage kind.
+
+    Attributes:
+        config: its settings.
+        version: raised by hand when the same settings and inputs would give another result.
+        module: where `run(context, config)` is; only a stage's own process imports it.
+        inputs: name to artifact type, all required.
+        outputs: name to artifact type.
+    """
+
+    config: type[StageConfigBase]
+    version: int
+    module: str
+    inputs: Mapping[str, type[Artifact]]
+    outputs: Mapping[str, type[Artifact]]
+
+
+STAGES: Mapping[str, Stage] = {
+    "prepare": Stage(
+        config=PrepareConfig,
+        version=1,
+        module="stages.prepare.run",
+        inputs={},
+        outputs={"train": DatasetArtifact, "validation": DatasetArtifact, "held_out": DatasetArtifact},
+    ),
+    "sft": Stage(
+        config=SftConfig,
+        version=1,
+        module="stages.sft.run",
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+    ),
+    "grpo": Stage(
+        config=GrpoConfig,
+        version=1,
+        module="stages.grpo.run",
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+    ),
+    "evaluation": Stage(
+        config=EvaluationConfig,
+        version=1,
+        module="stages.evaluation.run",
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        outputs={"report": ReportArtifact},
+    ),
+}

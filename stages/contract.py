@@ -1,0 +1,270 @@
+"""What passes between a pipeline and a stage: artifacts, settings, the request, the result, the context."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+
+class Strict(BaseModel):
+    """A frozen record that refuses unknown keys, coercions, NaN and infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """How a setting enters a stage's identity key; stored in the field's JSON schema under `x-role`."""
+
+    EXECUTION = "execution"
+    ADDED = "added"
+    SOURCE = "source"
+
+
+def Execution(default: T) -> T:  # noqa: N802
+    """A setting that changes how a stage runs but not its result: never part of the key."""
+    return Field(default, json_schema_extra={"x-role": Role.EXECUTION})
+
+
+def Added(default: T) -> T:  # noqa: N802
+    """A setting added after a release: left out of the key while it has its default."""
+    return Field(default, json_schema_extra={"x-role": Role.ADDED})
+
+
+SourceUri = Annotated[str, Field(min_length=1, json_schema_extra={"x-role": Role.SOURCE})]
+"""A setting that names an external input: the key holds its content digest in place of its text."""
+
+
+class StageConfigBase(Strict):
+    """The settings of one stage kind; every field is typed, bounded and documented."""
+
+
+# --- artifacts ----------------------------------------------------------------------------------
+
+
+class SourceRef(Strict):
+    """An external input: where it is and what its content is."""
+
+    uri: str
+    digest: str
+    """Content digest as `algorithm:hex`, from `stages.sources`."""
+
+
+class Adapter(Strict):
+    """A low-rank adapter beside the descriptor, in `file`."""
+
+    file: str
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+
+
+class Artifact(Strict):
+    """What an output folder holds: the descriptor stored in it as `artifact.json`."""
+
+
+class ModelArtifact(Artifact):
+    """A base model by source, and at most one adapter over it."""
+
+    kind: Literal["model"] = "model"
+    base: SourceRef
+    adapter: Adapter | None = None
+
+
+class DatasetArtifact(Artifact):
+    """Rows in JSON lines, one object a line, in `file`."""
+
+    kind: Literal["dataset"] = "dataset"
+    file: str = "data.jsonl"
+    num_rows: int
+
+
+class ReportArtifact(Artifact):
+    """Named numbers, and the per-sample records that they are the means of, keyed by `id`, in `samples_file`."""
+
+    kind: Literal["report"] = "report"
+    metrics: dict[str, float]
+    samples_file: str | None = None
+    num_samples: int = 0
+
+
+ARTIFACT_FILE = "artifact.json"
+
+
+# --- request and result -------------------------------------------------------------------------
+
+
+class FileEntry(Strict):
+    """One stored file as its manifest lists it; `path` is relative to the folder that the list belongs to."""
+
+    path: str
+    size: int
+    crc32c: str
+    """Eight hexadecimal digits."""
+    generation: str
+    """Opaque version of the stored object."""
+
+
+class StoredInput(Strict):
+    """An output of another stage, committed in the store."""
+
+    kind: Literal["stored"] = "stored"
+    stage: str
+    """Kind of the producing stage."""
+    key: str
+    output: str
+    folder: str
+    """Store path of the output's folder."""
+    files: tuple[FileEntry, ...]
+
+
+class ExternalInput(Strict):
+    """A source outside the store, such as a published base model."""
+
+    kind: Literal["external"] = "external"
+    source: SourceRef
+
+
+StageInput = Annotated[StoredInput | ExternalInput, Field(discriminator="kind")]
+
+
+class ProgressPoint(Strict):
+    """A committed step of some attempt of this key, from which a stage may resume."""
+
+    attempt: str
+    step: int
+
+
+class StageRequest(Strict):
+    """All that a stage process needs to run one attempt; the only argument of `python -m stages`."""
+
+    stage_id: str
+    """The stage's name in the pipeline; for logs only."""
+    kind: str
+    version: int
+    key: str
+    config: str
+    """The validated settings as JSON text."""
+    inputs: dict[str, StageInput]
+    store: str
+    """The store's URI."""
+    attempt: str
+    """`{epoch:06d}-{uuid}`; names this attempt's private folder in the store."""
+    epoch: int
+    resume: tuple[ProgressPoint, ...]
+    """Committed points, best first."""
+    scratch: str
+    """A local folder that belongs to this attempt alone."""
+    cache: str
+    """A local folder shared between attempts: downloaded sources and compiled programs."""
+    beat_fd: int | None = None
+    """File descriptor on which beats are written as JSON lines."""
+
+
+class Beat(Strict):
+    """A sign of life with the progress so far."""
+
+    step: int
+    total: int
+    numbers: dict[str, float]
+    """Shown to the user, for example `loss`, `reward`, `tokens_per_second`."""
+
+
+class CorruptInput(Strict):
+    """The committed output whose bytes were found to differ from its manifest."""
+
+    stage: str
+    key: str
+
+
+class StageResult(Strict):
+    """What a stage process leaves behind in `{scratch}/result.json`."""
+
+    outcome: Literal["done", "user_error", "bug", "storage", "preempted"]
+    message: str = ""
+    corrupt: CorruptInput | None = None
+    outputs: dict[str, tuple[FileEntry, ...]] = {}
+    """Uploaded files of each output, relative to the output's folder."""
+    numbers: dict[str, float] = {}
+    """The last numbers of the run, for tables."""
+    first_step: int | None = None
+    """The first step that this attempt executed."""
+    last_step: int | None = None
+
+
+RESULT_FILE = "result.json"
+
+
+# --- what a running stage may use ---------------------------------------------------------------
+
+
+class ProgressArea(Protocol):
+    """The attempt's own folder of resumable steps, and the committed ones of earlier attempts."""
+
+    def candidates(self) -> Sequence[ProgressPoint]:
+        """Committed points to resume from, best first."""
+        ...
+
+    def uri(self, point: ProgressPoint) -> str:
+        """Folder of a committed point, as a local path or `gs://` URI."""
+        ...
+
+    def new_uri(self, step: int) -> str:
+        """Folder that this attempt writes `step` to."""
+        ...
+
+    def commit(self, step: int) -> None:
+        """Record that `step` is completely written. Only after this does the step exist."""
+        ...
+
+
+class StageContext(Protocol):
+    """Everything a stage's `run` may touch outside its own process."""
+
+    @property
+    def scratch(self) -> Path:
+        """A local folder for anything temporary."""
+        ...
+
+    @property
+    def progress(self) -> ProgressArea: ...
+
+    def input(self, name: str) -> StageInput:
+        """The input as requested."""
+        ...
+
+    def input_dir(self, name: str) -> Path:
+        """Local folder of a stored input, every file checked against its manifest.
+
+        Raises:
+            CorruptArtifactError: a file's bytes are not the committed ones.
+        """
+        ...
+
+    def source_path(self, source: SourceRef) -> Path:
+        """Local file or folder of an external source whose content matches its digest."""
+        ...
+
+    def output_dir(self, name: str) -> Path:
+        """Local folder whose files become the output when the stage returns."""
+        ...
+
+    def beat(self, step: int, total: int, numbers: Mapping[str, float]) -> None:
+        """Report that `step` of `total` steps are done."""
+        ...
+
+    def log_metrics(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Append one row of `group/name` numbers."""
+        ...
+
+    def should_stop(self) -> bool:
+        """Whether the stage was asked to stop: save, then raise `PreemptedError`."""
+        ...

@@ -1,0 +1,1 @@
+"""Resumable state in the progress area."""

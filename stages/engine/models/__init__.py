@@ -1,0 +1,1 @@
+"""One decoder for all families, its adapters and its weights."""

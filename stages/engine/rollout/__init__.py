@@ -1,0 +1,1 @@
+"""Sampling and scoring under a model."""

@@ -1,0 +1,1 @@
+"""Optimizer, train step and loop."""

@@ -1,0 +1,1 @@
+"""Prepare data: rows with disjoint splits."""

@@ -1,0 +1,1 @@
+"""External inputs by URI: content digests for identity, files for the child."""

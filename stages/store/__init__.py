@@ -1,0 +1,1 @@
+"""Stored objects with conditional writes, and the protocol built on them."""

@@ -1,0 +1,1 @@
+"""What a flow runs: supervised stage processes and what surrounds them."""

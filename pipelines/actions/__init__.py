@@ -1,0 +1,1 @@
+"""What runs in the process of the flow itself: pure decisions over loaded results."""

@@ -1,0 +1,91 @@
+"""What is wrong with a pipeline file, and where: places, diagnostics and their collector."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from stages.errors import UserError
+
+Path = tuple[str | int, ...]
+"""Keys and list positions from the top of the file to a value."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: a line (from 1) and column (from 1) of a file, or a command-line flag (line 0)."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing that is wrong; as text `file:line:col: path: message`."""
+
+    place: Place
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        parts = [str(self.place), dotted(self.path), self.message]
+        return ": ".join(part for part in parts if part)
+
+
+class SpecError(UserError):
+    """A pipeline that cannot be used, with everything that was found wrong, in the order of the file."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
+
+
+class Problems:
+    """Collects diagnostics; a value is reported once, however many checks it fails or places it reaches."""
+
+    def __init__(self) -> None:
+        self._found: list[Diagnostic] = []
+        self._paths: set[Path] = set()
+        self._places: set[tuple[Place, str]] = set()
+
+    def add(self, place: Place, path: Path, message: str) -> None:
+        """Report a value, unless it or a value that it stands in is reported or muted already."""
+        if self.silenced(path) or (place, message) in self._places:
+            return
+        self._places.add((place, message))
+        if path:
+            self._paths.add(path)
+        self._found.append(Diagnostic(place, path, message))
+
+    def mute(self, path: Path) -> None:
+        """Report nothing about this value: the fault behind it is reported elsewhere."""
+        self._paths.add(path)
+
+    def silenced(self, path: Path) -> bool:
+        return any(path[:length] in self._paths for length in range(1, len(path) + 1))
+
+    def merge(self, other: "Problems") -> None:
+        for found in other._found:
+            if (found.place, found.message) not in self._places:
+                self._places.add((found.place, found.message))
+                self._found.append(found)
+
+    def raise_if_any(self) -> None:
+        """Raises:
+        SpecError: something was reported.
+        """
+        if self._found:
+            raise SpecError(sorted(self._found, key=lambda found: (found.place.line, found.place.column)))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean …?)`, or nothing when no known word is near."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean `{near[0]}`?)" if near else ""

@@ -1,0 +1,54 @@
+"""The record of each attempt: who tried, when, and how it ended."""
+
+from typing import Literal
+
+from stages.contract import Strict
+from stages.store.conditional import ConditionalStore, PreconditionFailed
+from stages.store.holder import Holder
+from stages.store.layout import StagePaths
+from stages.store.records import encode, read_record
+
+Outcome = Literal["running", "committed", "superseded", "failed", "preempted", "fenced"]
+
+
+class AttemptRecord(Strict):
+    """What `attempt.json` says."""
+
+    attempt: str
+    holder: Holder
+    started: str
+    """UTC, ISO 8601."""
+    outcome: Outcome = "running"
+    cause: str = ""
+    """Why it failed, as in `retry.on`."""
+    message: str = ""
+    first_step: int | None = None
+    """The first step that it executed."""
+    last_step: int | None = None
+
+
+def write_attempt(store: ConditionalStore, paths: StagePaths, record: AttemptRecord) -> None:
+    """Write the record, or replace the attempt's earlier one."""
+    path = paths.attempt(record.attempt).record
+    while True:
+        stored = store.get(path)
+        try:
+            if stored is None:
+                store.create(path, encode(record))
+            elif stored.data != encode(record):
+                store.swap(path, encode(record), stored.generation)
+            return
+        except PreconditionFailed:
+            # A lost answer, or another process that records this attempt's end: read again.
+            continue
+
+
+def read_attempt(store: ConditionalStore, paths: StagePaths, attempt: str) -> AttemptRecord | None:
+    """The attempt's record, or None if it wrote none."""
+    return read_record(store, paths.attempt(attempt).record, AttemptRecord)
+
+
+def attempt_names(store: ConditionalStore, paths: StagePaths) -> list[str]:
+    """Attempts that wrote anything, oldest epoch first."""
+    start = len(paths.attempts) + 1
+    return sorted({listed.path[start:].partition("/")[0] for listed in store.list(paths.attempts)})

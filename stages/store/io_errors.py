@@ -1,0 +1,27 @@
+"""Errors of the operating system, as errors that say what to do."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stages.errors import StorageError
+
+REMEDIES = {
+    errno.ENOSPC: "free some space, or use a store on another disk",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EACCES: "give this user the right to write there",
+    errno.EPERM: "give this user the right to write there",
+    errno.EROFS: "mount it writable, or use a store on another disk",
+    errno.ENOTDIR: "a file stands where a folder is needed; move it away",
+}
+
+
+@contextmanager
+def io_errors(action: str, path: Path) -> Iterator[None]:
+    """Turns an `OSError` into a `StorageError` that says what was done, where, why it failed and what to do."""
+    try:
+        yield
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0, "check the disk, then run again")
+        raise StorageError(f"cannot {action} {path}: {error.strerror or error}; {remedy}") from error

@@ -1,0 +1,62 @@
+"""Where and with what a result was made; recorded, never identity."""
+
+import importlib.metadata
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from stages.contract import Strict
+
+PACKAGES = (
+    "temper-jax",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "qwix",
+    "numpy",
+    "tokenizers",
+    "prefect",
+)
+
+
+class Provenance(Strict):
+    """The program, its code and the machine."""
+
+    argv: tuple[str, ...]
+    git_revision: str | None
+    """Of the code's own repository, with `-dirty` after it when files differ; none outside a repository."""
+    packages: dict[str, str]
+    """Installed versions of the packages that results may depend on."""
+    host: str
+    python: str
+    system: str
+
+
+def _git_revision() -> str | None:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def _installed() -> dict[str, str]:
+    found = {distribution.name for distribution in importlib.metadata.distributions()}
+    return {name: importlib.metadata.version(name) for name in PACKAGES if name in found}
+
+
+def collect_provenance() -> Provenance:
+    """That of this process."""
+    return Provenance(
+        argv=tuple(sys.argv),
+        git_revision=_git_revision(),
+        packages=_installed(),
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        system=platform.platform(),
+    )

@@ -1,0 +1,76 @@
+"""Rows of a dataset and their file: one JSON object a line, checked when read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from stages.contract import ARTIFACT_FILE, DatasetArtifact, Strict
+from stages.errors import UserError
+
+
+class Message(Strict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Row(Strict):
+    """A problem with its wanted response and its answer."""
+
+    id: str = Field(min_length=1)
+    """Unique in its dataset."""
+    messages: tuple[Message, ...] = Field(min_length=1)
+    """The prompt."""
+    response: str
+    """The reply to learn from."""
+    answer: str
+    """What rewards compare a reply with."""
+
+
+def read_dataset(folder: Path) -> list[Row]:
+    """The rows of an output folder, in the file's order.
+
+    Raises:
+        UserError: a line is not a row, an id is used twice, or the number of rows is not the descriptor's.
+    """
+    descriptor = _read_descriptor(folder / ARTIFACT_FILE)
+    path = folder / descriptor.file
+    rows: list[Row] = []
+    lines_of: dict[str, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        row = _parse_row(line, f"{path}:{number}")
+        if row.id in lines_of:
+            raise UserError(f"{path}:{number}: id {row.id!r} is that of line {lines_of[row.id]}")
+        lines_of[row.id] = number
+        rows.append(row)
+    if len(rows) != descriptor.num_rows:
+        raise UserError(f"{path}: {len(rows)} rows, expected {descriptor.num_rows}")
+    return rows
+
+
+def write_dataset(folder: Path, rows: Sequence[Row]) -> DatasetArtifact:
+    """Write rows and descriptor; the same rows give the same bytes."""
+    descriptor = DatasetArtifact(num_rows=len(rows))
+    with (folder / descriptor.file).open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(row.model_dump_json() + "\n" for row in rows)
+    (folder / ARTIFACT_FILE).write_text(descriptor.model_dump_json() + "\n", encoding="utf-8")
+    return descriptor
+
+
+def _read_descriptor(path: Path) -> DatasetArtifact:
+    try:
+        return DatasetArtifact.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path}: not a dataset: {error}") from error
+
+
+def _parse_row(line: bytes, where: str) -> Row:
+    try:
+        return Row.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: {field + ': ' if field else ''}{first['msg']}") from error

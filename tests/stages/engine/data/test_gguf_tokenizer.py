@@ -1,0 +1,79 @@
+"""The real model's tokenizer, read from its GGUF metadata."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.engine.data.gguf_tokenizer import GgufValue, tokenizer_from_gguf
+from stages.engine.data.tokenizer import Tokenizer
+from stages.errors import UserError
+
+
+def test_special_tokens_are_single_ids(smollm2: Tokenizer) -> None:
+    assert smollm2.encode("<|im_start|>user\n<|im_end|><|endoftext|>") == [1, 4093, 198, 2, 0]
+    assert (smollm2.eos_ids, smollm2.eos_id, smollm2.pad_id) == (frozenset({2}), 2, 2)
+    assert (smollm2.bos_token, smollm2.eos_token) == ("<|im_start|>", "<|im_end|>")
+
+
+def test_every_digit_is_a_token_of_its_own(smollm2: Tokenizer) -> None:
+    assert [smollm2.decode([token]) for token in smollm2.encode("12 + 345")] == [*"12", " +", " ", *"345"]
+    assert smollm2.encode("0123456789") == list(range(32, 42))
+
+
+def test_words_are_merged_by_the_rank_of_their_pairs(smollm2: Tokenizer, gguf_metadata: dict[str, GgufValue]) -> None:
+    merges, tokens = gguf_metadata["tokenizer.ggml.merges"], gguf_metadata["tokenizer.ggml.tokens"]
+    assert isinstance(merges, list)
+    assert isinstance(tokens, list)
+    ids = {token: token_id for token_id, token in enumerate(tokens)}
+    ranks = {merge: rank for rank, merge in enumerate(merges)}
+    for word in ("Ġassistant", "Ġarithmetic", "problem", "Ġhelpful", "Ġunbelievable", "xylophone"):
+        parts = list(word)
+        while pairs := [(ranks[f"{a} {b}"], i) for i, (a, b) in enumerate(pairwise(parts)) if f"{a} {b}" in ranks]:
+            _, at = min(pairs)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        assert smollm2.encode(word.replace("Ġ", " ")) == [ids[part] for part in parts]
+
+
+@settings(max_examples=200)
+@given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cc", "Cs"])))  # it lacks some bytes
+def test_decoding_gives_the_encoded_text_back(smollm2: Tokenizer, text: str) -> None:
+    assert smollm2.decode(smollm2.encode(text), skip_special=False) == text
+
+
+def test_special_tokens_are_left_out_of_decoded_text_unless_asked_for(smollm2: Tokenizer) -> None:
+    assert smollm2.decode([39, 2]) == "7"
+    assert smollm2.decode([39, 2], skip_special=False) == "7<|im_end|>"
+
+
+def test_user_defined_tokens_are_single_ids_and_stay_in_decoded_text(gguf_metadata: dict[str, GgufValue]) -> None:
+    types = gguf_metadata["tokenizer.ggml.token_type"]
+    assert isinstance(types, list)
+    changed = [4 if token_id == 3 else int(kind) for token_id, kind in enumerate(types)]
+    tokenizer = tokenizer_from_gguf({**gguf_metadata, "tokenizer.ggml.token_type": changed}, "model.gguf")
+    assert tokenizer.encode("a<repo_name>") == [81, 3]
+    assert tokenizer.decode([81, 3]) == "a<repo_name>"
+
+
+def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: dict[str, GgufValue]) -> None:
+    tokenizer = tokenizer_from_gguf({**gguf_metadata, "tokenizer.ggml.eot_token_id": 0}, "model.gguf")
+    assert tokenizer.eos_ids == {0, 2}
+    assert tokenizer.eos_id == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer.ggml.pre": "qwen2"}, "model.gguf: tokenizer gpt2 with qwen2 is not supported"),
+        ({"tokenizer.ggml.model": "llama"}, "tokenizer llama with smollm is not supported"),
+        ({"tokenizer.ggml.pre": 3}, "tokenizer.ggml.pre is 3, expected text"),
+        ({"tokenizer.ggml.merges": "a b"}, "tokenizer.ggml.merges is 'a b', expected a list"),
+        ({"tokenizer.ggml.eos_token_id": "x"}, "tokenizer.ggml.eos_token_id is missing"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    gguf_metadata: dict[str, GgufValue], changes: dict[str, GgufValue], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        tokenizer_from_gguf({**gguf_metadata, **changes}, "model.gguf")

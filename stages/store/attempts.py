@@ -3,10 +3,10 @@
 from typing import Literal
 
 from stages.contract import Strict
-from stages.store.conditional import ConditionalStore, PreconditionFailed
+from stages.store.conditional import ConditionalStore
 from stages.store.holder import Holder
 from stages.store.layout import StagePaths
-from stages.store.records import encode, read_record
+from stages.store.records import read_record, write_record
 
 Outcome = Literal["running", "committed", "superseded", "failed", "preempted", "fenced"]
 
@@ -29,18 +29,7 @@ class AttemptRecord(Strict):
 
 def write_attempt(store: ConditionalStore, paths: StagePaths, record: AttemptRecord) -> None:
     """Write the record, or replace the attempt's earlier one."""
-    path = paths.attempt(record.attempt).record
-    while True:
-        stored = store.get(path)
-        try:
-            if stored is None:
-                store.create(path, encode(record))
-            elif stored.data != encode(record):
-                store.swap(path, encode(record), stored.generation)
-            return
-        except PreconditionFailed:
-            # A lost answer, or another process that records this attempt's end: read again.
-            continue
+    write_record(store, paths.attempt(record.attempt).record, record)
 
 
 def read_attempt(store: ConditionalStore, paths: StagePaths, attempt: str) -> AttemptRecord | None:

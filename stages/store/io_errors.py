@@ -1,7 +1,7 @@
 """Errors of the operating system, as errors that say what to do."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ REMEDIES = {
 
 
 @contextmanager
-def io_errors(action: str, path: Path) -> Iterator[None]:
+def io_errors(action: str, path: Path) -> Generator[None]:
     """Turns an `OSError` into a `StorageError` that says what was done, where, why it failed and what to do."""
     try:
         yield

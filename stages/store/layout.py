@@ -34,11 +34,21 @@ class AttemptPaths:
         """Folder of one output."""
         return f"{self.outputs}/{output}"
 
+    @property
+    def metrics_folder(self) -> str:
+        return f"{self.folder}/metrics"
+
     def metrics(self, n: int) -> str:
-        return f"{self.folder}/metrics/{n:06d}.jsonl"
+        """One segment of metric rows."""
+        return f"{self.metrics_folder}/{n:06d}.jsonl"
+
+    @property
+    def log_folder(self) -> str:
+        return f"{self.folder}/log"
 
     def log(self, n: int) -> str:
-        return f"{self.folder}/log/{n:06d}.txt"
+        """One segment of what the attempt printed."""
+        return f"{self.log_folder}/{n:06d}.txt"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,7 +132,7 @@ class LocalStore:
         return str(self._file(path))
 
     @contextmanager
-    def _aside(self) -> Iterator[Path]:
+    def _aside(self) -> Generator[Path]:
         """A new name on the store's own file system for a file that is not an object yet."""
         folder = self.root / ASIDE_FOLDER
         _make_folder(folder)
@@ -159,7 +159,7 @@ class LocalStore:
         return generation
 
     @contextmanager
-    def _lock(self, path: str) -> Iterator[None]:
+    def _lock(self, path: str) -> Generator[None]:
         """One of a fixed number of locks, by the object's path; the kernel frees it when the process dies."""
         folder = self.root / LOCKS_FOLDER
         _make_folder(folder)

@@ -132,10 +132,11 @@ def commit_manifest(
             else:
                 store.swap(paths.manifest, encode(manifest), stored.generation)
             return Committed(manifest)
-        except StorageError:
+        except StorageError as error:
             if tries_left == 0:
                 raise
-            time.sleep(COMMIT_PAUSE_SECONDS)
+            if not isinstance(error, PreconditionFailed):
+                time.sleep(COMMIT_PAUSE_SECONDS)
     raise AssertionError("the last try returns or raises")
 
 

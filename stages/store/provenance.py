@@ -1,5 +1,6 @@
 """Where and with what a result was made; recorded, never identity."""
 
+import contextlib
 import importlib.metadata
 import platform
 import socket
@@ -39,15 +40,20 @@ class Provenance(Strict):
 def _git_revision() -> str | None:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+        answer = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def _installed() -> dict[str, str]:
-    found = {distribution.name for distribution in importlib.metadata.distributions()}
-    return {name: importlib.metadata.version(name) for name in PACKAGES if name in found}
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def collect_provenance() -> Provenance:

@@ -5,12 +5,13 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from stages.errors import StorageError
-from stages.store.conditional import ConditionalStore, StoredObject
+from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
 
 R = TypeVar("R", bound=BaseModel)
 
 
 def encode(record: BaseModel) -> bytes:
+    """JSON that people can read too."""
     return record.model_dump_json(indent=1).encode() + b"\n"
 
 
@@ -35,3 +36,19 @@ def read_record(store: ConditionalStore, path: str, kind: type[R]) -> R | None:
     """The record at `path`, or None if there is no object."""
     stored = store.get(path)
     return None if stored is None else decode(kind, stored, store.location(path))
+
+
+def write_record(store: ConditionalStore, path: str, record: BaseModel) -> None:
+    """Create the record at `path` or replace what is there; the last writer wins."""
+    data = encode(record)
+    while True:
+        stored = store.get(path)
+        try:
+            if stored is None:
+                store.create(path, data)
+            elif stored.data != data:
+                store.swap(path, data, stored.generation)
+            return
+        except PreconditionFailed:
+            # Another writer came between, or our write took effect and its answer was lost: look again.
+            continue

@@ -1,0 +1,80 @@
+"""The archive of runs: what was planned and what happened, kept apart from any scheduler's database."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from stages.contract import Strict
+from stages.store.conditional import ConditionalStore
+from stages.store.layout import run_folder, runs_folder
+from stages.store.records import read_record, write_record
+
+StageOutcome = Literal["waiting", "running", "reused", "done", "resumed", "passed", "skipped", "failed"]
+
+
+class RunStage(Strict):
+    """One node of a run."""
+
+    id: str
+    """Its name in the pipeline."""
+    kind: str
+    key: str | None = None
+    """Identity; none for a gate."""
+    outcome: StageOutcome = "waiting"
+    message: str = ""
+    seconds: float = 0.0
+    numbers: dict[str, float] = Field(default_factory=dict)
+
+
+class RunRecord(Strict):
+    """What `run.json` says."""
+
+    run_id: str
+    pipeline: str
+    profile: str | None
+    argv: tuple[str, ...]
+    started: str
+    """UTC, ISO 8601."""
+    finished: str | None = None
+    outcome: Literal["running", "succeeded", "failed"] = "running"
+    run_url: str | None = None
+    stages: tuple[RunStage, ...] = ()
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """A name that sorts by time, unique among runs that start within one second."""
+    moment = (now or datetime.now(UTC)).astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+
+
+def _folder(pipeline: str, run_id: str) -> str:
+    return run_folder(pipeline, int(run_id[:4]), run_id)
+
+
+def write_plan(store: ConditionalStore, pipeline: str, run_id: str, plan: bytes) -> None:
+    """Archive a run's plan, as JSON, once."""
+    store.create(f"{_folder(pipeline, run_id)}/plan.json", plan)
+
+
+def write_run(store: ConditionalStore, record: RunRecord) -> None:
+    """Archive what happened so far; replaces the run's earlier record."""
+    write_record(store, f"{_folder(record.pipeline, record.run_id)}/run.json", record)
+
+
+def list_runs(store: ConditionalStore, pipeline: str) -> list[str]:
+    """Ids of the pipeline's recorded runs, oldest first."""
+    paths = [listed.path for listed in store.list(runs_folder(pipeline))]
+    return sorted(path.split("/")[-2] for path in paths if path.endswith("/run.json"))
+
+
+def read_run(store: ConditionalStore, pipeline: str, run_id: str) -> RunRecord | None:
+    """What one run recorded."""
+    return read_record(store, f"{_folder(pipeline, run_id)}/run.json", RunRecord)
+
+
+def latest_run(store: ConditionalStore, pipeline: str) -> RunRecord | None:
+    """The pipeline's run that started last."""
+    ids = list_runs(store, pipeline)
+    return read_run(store, pipeline, ids[-1]) if ids else None

@@ -8,10 +8,11 @@ from pydantic import Field
 
 from stages.contract import Strict
 from stages.store.conditional import ConditionalStore
+from stages.store.holder import Holder
 from stages.store.layout import run_folder, runs_folder
 from stages.store.records import read_record, write_record
 
-StageOutcome = Literal["waiting", "running", "reused", "done", "resumed", "passed", "skipped", "failed"]
+StageOutcome = Literal["waiting", "running", "reused", "done", "resumed", "passed", "skipped", "failed", "stopped"]
 
 
 class RunStage(Strict):
@@ -22,9 +23,22 @@ class RunStage(Strict):
     kind: str
     key: str | None = None
     """Identity; none for a gate."""
+    decision: str = ""
+    """What the plan decided."""
+    reason: str = ""
+    """Why it did."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """Name to the output or source that it is, as the pipeline writes it."""
+    settings: str = ""
+    """The resolved settings as JSON text."""
     outcome: StageOutcome = "waiting"
     message: str = ""
+    lines: tuple[str, ...] = ()
+    """A gate's requirements with their numbers."""
     seconds: float = 0.0
+    first_step: int | None = None
+    """The first step that this run executed; none where it executed no steps."""
+    last_step: int | None = None
     numbers: dict[str, float] = Field(default_factory=dict)
 
 
@@ -33,12 +47,18 @@ class RunRecord(Strict):
 
     run_id: str
     pipeline: str
+    description: str = ""
+    path: str = ""
+    """The pipeline's file."""
     profile: str | None
     argv: tuple[str, ...]
     started: str
     """UTC, ISO 8601."""
     finished: str | None = None
-    outcome: Literal["running", "succeeded", "failed"] = "running"
+    outcome: Literal["running", "succeeded", "failed", "stopped"] = "running"
+    message: str = ""
+    holder: Holder | None = None
+    """The process of the run, by which an unfinished record of a dead one is told."""
     run_url: str | None = None
     stages: tuple[RunStage, ...] = ()
 

@@ -1,0 +1,157 @@
+"""A stage's own process: `python -m stages request.json` runs one attempt and leaves `result.json` behind.
+
+Exit codes: 0 done; 65 bad data or configuration; 70 a bug; 74 the store or a source failed; 75 asked to stop, progress
+saved. Without a supervisor, run by hand, it does the same and writes beats to the log.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stages.catalog import STAGES, Stage
+from stages.context import RunContext
+from stages.contract import ARTIFACT_FILE, RESULT_FILE, Artifact, CorruptInput, FileEntry, StageRequest, StageResult
+from stages.errors import CorruptArtifactError, PreemptedError, TemperError, UserError
+from stages.lifeline import hold
+from stages.store.conditional import ConditionalStore, open_store
+from stages.store.layout import StagePaths
+
+logger = logging.getLogger(__name__)
+
+OUTCOMES = {65: "user_error", 70: "bug", 74: "storage", 75: "preempted"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the attempt that the request file describes; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m stages", description=__doc__)
+    parser.add_argument("request", type=Path, help="file with a StageRequest as JSON")
+    path = parser.parse_args(argv).request
+    hold()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        request = read_request(path)
+    except UserError as error:
+        logger.error("%s", error)  # noqa: TRY400
+        return error.exit_code
+    _set_environment(request)
+    return _run_to_result(request)
+
+
+def read_request(path: Path) -> StageRequest:
+    """The request in a file.
+
+    Raises:
+        UserError: it cannot be read, is not valid, or is for another version of this program.
+    """
+    try:
+        request = StageRequest.model_validate_json(path.read_text())
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise UserError(f"{path}: no valid request: {error}") from error
+    stage = STAGES.get(request.kind)
+    if stage is None:
+        raise UserError(f"{path}: unknown stage kind '{request.kind}', expected one of {', '.join(STAGES)}")
+    if request.version != stage.version:
+        raise UserError(
+            f"{path}: wants version {request.version} of '{request.kind}', this installation has {stage.version}"
+        )
+    return request
+
+
+def _set_environment(request: StageRequest) -> None:
+    """What JAX reads when it is first imported; what is set already stays."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(request.cache) / "programs"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    return stop
+
+
+def _run_to_result(request: StageRequest) -> int:
+    """The edge of the process: every error becomes a result and an exit code."""
+    stop = _stop_on_signals()
+    try:
+        result, exit_code = _run(request, stop), 0
+    except TemperError as error:
+        if not isinstance(error, PreemptedError):
+            traceback.print_exc()
+        result, exit_code = _failure(error, error.exit_code), error.exit_code
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        result, exit_code = _failure(error, TemperError.exit_code), TemperError.exit_code
+    _write_result(Path(request.scratch), result)
+    return exit_code
+
+
+def _failure(error: Exception, exit_code: int) -> StageResult:
+    corrupt = CorruptInput(stage=error.stage, key=error.key) if isinstance(error, CorruptArtifactError) else None
+    message = str(error) if isinstance(error, TemperError) else f"{type(error).__name__}: {error}"
+    return StageResult.model_validate({"outcome": OUTCOMES[exit_code], "message": message, "corrupt": corrupt})
+
+
+def _run(request: StageRequest, stop: threading.Event) -> StageResult:
+    stage = STAGES[request.kind]
+    store = open_store(request.store)
+    context = RunContext(request, store, stop)
+    try:
+        config = stage.config.model_validate_json(request.config)
+    except ValidationError as error:
+        raise UserError(f"settings of {request.stage_id}: {error}") from error
+    try:
+        importlib.import_module(stage.module).run(context, config)
+    finally:
+        context.flush_metrics()
+    return StageResult(
+        outcome="done",
+        outputs={name: _upload_output(request, stage, store, context, name) for name in stage.outputs},
+        numbers=context.last_numbers,
+        first_step=context.first_step,
+        last_step=context.last_step,
+    )
+
+
+def _upload_output(
+    request: StageRequest, stage: Stage, store: ConditionalStore, context: RunContext, name: str
+) -> tuple[FileEntry, ...]:
+    folder = context.output_dir(name)
+    _check_descriptor(folder / ARTIFACT_FILE, stage.outputs[name])
+    target = StagePaths(request.kind, request.key).attempt(request.attempt).out(name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return tuple(_upload_file(store, target, folder, path) for path in files)
+
+
+def _upload_file(store: ConditionalStore, target: str, folder: Path, path: Path) -> FileEntry:
+    relative = path.relative_to(folder).as_posix()
+    return store.upload(f"{target}/{relative}", path).model_copy(update={"path": relative})
+
+
+def _check_descriptor(path: Path, artifact: type[Artifact]) -> None:
+    """Raises `TypeError` if the stage did not write the output that the catalog promises: a bug."""
+    try:
+        artifact.model_validate_json(path.read_text())
+    except (OSError, ValidationError) as error:
+        raise TypeError(f"{path.parent.name}/{path.name} is no {artifact.__name__}: {error}") from error
+
+
+def _write_result(scratch: Path, result: StageResult) -> None:
+    scratch.mkdir(parents=True, exist_ok=True)
+    partial = scratch / f"{RESULT_FILE}.partial"
+    partial.write_text(result.model_dump_json(indent=1))
+    partial.replace(scratch / RESULT_FILE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What a running stage may use, over the store and the local disk."""
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.contract import Beat, ExternalInput, ProgressArea, SourceRef, StageInput, StageRequest
+from stages.errors import UserError
+from stages.sources.catalog import open_source
+from stages.store.conditional import ConditionalStore
+from stages.store.inputs import fetch_input
+from stages.store.layout import StagePaths
+from stages.store.progress import StoreProgress
+from stages.store.segments import MetricsWriter
+
+logger = logging.getLogger(__name__)
+
+LOG_SECONDS = 10.0
+
+
+class RunContext:
+    """The context of one attempt. `stop` is set from outside when the stage shall save and stop.
+
+    `first_step` and `last_step` are those of the metrics rows, None before there is one.
+    """
+
+    def __init__(self, request: StageRequest, store: ConditionalStore, stop: threading.Event) -> None:
+        self._request = request
+        self._store = store
+        self._stop = stop
+        paths = StagePaths(request.kind, request.key)
+        self._metrics = MetricsWriter(store, paths.attempt(request.attempt), request.epoch)
+        self._progress = StoreProgress(store, paths, request.attempt, request.resume, before_commit=self._metrics.flush)
+        self.first_step: int | None = None
+        self.last_step: int | None = None
+        self._beats = BeatWriter(request.beat_fd)
+
+    @property
+    def scratch(self) -> Path:
+        """A local folder for anything temporary."""
+        folder = Path(self._request.scratch) / "scratch"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def progress(self) -> ProgressArea:
+        """Resumable steps."""
+        return self._progress
+
+    @property
+    def last_numbers(self) -> dict[str, float]:
+        """The numbers of the last beat."""
+        return self._beats.numbers
+
+    def input(self, name: str) -> StageInput:
+        """The input as requested."""
+        return self._request.inputs[name]
+
+    def input_dir(self, name: str) -> Path:
+        """Local folder of a stored input, every file checked; raises `CorruptArtifactError`."""
+        stored = self._request.inputs[name]
+        if isinstance(stored, ExternalInput):
+            raise UserError(f"input '{name}' is the source {stored.source.uri}, which has no stored folder")
+        target = Path(self._request.cache) / "inputs" / stored.stage / stored.key / stored.output
+        return fetch_input(self._store, stored, target)
+
+    def source_path(self, source: SourceRef) -> Path:
+        """Local file or folder of an external source whose content matches its digest."""
+        return open_source(source, Path(self._request.cache))
+
+    def output_dir(self, name: str) -> Path:
+        """Local folder whose files become the output when the stage returns."""
+        folder = Path(self._request.scratch) / "out" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def beat(self, step: int, total: int, numbers: Mapping[str, float]) -> None:
+        """Report that `step` of `total` steps are done."""
+        self._beats.write(Beat(step=step, total=total, numbers=_finite(numbers)))
+
+    def log_metrics(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Append one row of `group/name` numbers; raises `UserError` where one is not finite."""
+        self._metrics.append(step, numbers)
+        self.first_step = step if self.first_step is None else self.first_step
+        self.last_step = step
+
+    def flush_metrics(self) -> None:
+        """Store the rows so far. Raises `StorageError`."""
+        self._metrics.flush()
+
+    def should_stop(self) -> bool:
+        """Whether the stage was asked to stop."""
+        return self._stop.is_set()
+
+
+class BeatWriter:
+    """Beats as JSON lines on a pipe, or now and then in the log where there is none."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._logged_at = -math.inf
+        self.numbers: dict[str, float] = {}
+        if descriptor is not None:
+            os.set_blocking(descriptor, False)
+
+    def write(self, beat: Beat) -> None:
+        """Send one beat; one that finds the pipe full or closed is dropped, for a later one says more."""
+        self.numbers = beat.numbers
+        if self._descriptor is not None:
+            try:
+                os.write(self._descriptor, beat.model_dump_json().encode() + b"\n")
+            except (BlockingIOError, BrokenPipeError):
+                return
+        elif time.monotonic() - self._logged_at > LOG_SECONDS or beat.step >= beat.total:
+            self._logged_at = time.monotonic()
+            numbers = " ".join(f"{name} {value:.4g}" for name, value in beat.numbers.items())
+            logger.info("step %d of %d %s", beat.step, beat.total, numbers)
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """What can be shown: JSON has no word for the others, and a run that diverged fails by its metrics."""
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}

@@ -1,0 +1,78 @@
+"""A stage from its lease to a committed result, however many preemptions that takes."""
+
+import time
+
+from stages.contract import CorruptInput
+from stages.store.holder import this_holder
+from stages.store.layout import StagePaths
+from stages.store.lease import HeldBy, Lease, Observation, acquire
+from stages.store.manifest import Manifest, quarantine, read_manifest, write_spec
+from tasks.attempt import Attempt
+from tasks.stage_work import Emit, StageDone, StageFailedError, StageWork
+
+WAIT_SECONDS = 1.0
+
+
+def execute_stage(work: StageWork, emit: Emit) -> StageDone:
+    """Run the stage, or take the result of whoever else runs it.
+
+    Raises:
+        StageFailedError: with the cause. A corrupt input's producer is quarantined by then.
+        StorageError: the store failed.
+    """
+    started = time.monotonic()
+    write_spec(work.store, work.paths, work.payload)
+    preemptions_left = work.node.retry.preempted_max
+    while True:
+        taken = _wait_for_lease(work)
+        if isinstance(taken, Manifest):
+            return StageDone("Reused", taken, time.monotonic() - started)
+        try:
+            return Attempt(work, taken, emit).run()
+        except StageFailedError as error:
+            if error.corrupt is not None:
+                _quarantine_producer(work, error.corrupt, error.message)
+            if error.cause != "preempted" or preemptions_left == 0:
+                raise
+        preemptions_left -= 1
+        emit(f"preempted, {preemptions_left} more are allowed; going on from what was saved")
+
+
+def _wait_for_lease(work: StageWork) -> Lease | Manifest:
+    """The lease, or the result if there is one by the time that the lease is free."""
+    observation = Observation()
+    holder = this_holder(work.run_url)
+    waiting = False
+    while not work.stop.requested:
+        manifest = read_manifest(work.store, work.paths)
+        if manifest is not None:
+            return manifest
+        taken = acquire(work.store, work.paths, holder, observation)
+        if isinstance(taken, Lease):
+            return _look_again(work, taken)
+        if not waiting:
+            work.display.note(work.node.id, f"waiting for {_describe_holder(taken)}")
+            waiting = True
+        work.stop.wait(WAIT_SECONDS)
+    raise StageFailedError("stopped", work.stop.reason)
+
+
+def _look_again(work: StageWork, lease: Lease) -> Lease | Manifest:
+    """The holder before us may have committed between our look at the manifest and its release."""
+    manifest = read_manifest(work.store, work.paths)
+    if manifest is None:
+        return lease
+    lease.release()
+    return manifest
+
+
+def _describe_holder(held: HeldBy) -> str:
+    holder = held.record.holder
+    return holder.run_url or f"process {holder.pid} on {holder.host}"
+
+
+def _quarantine_producer(work: StageWork, corrupt: CorruptInput, reason: str) -> None:
+    paths = StagePaths(corrupt.stage, corrupt.key)
+    read = [i for i in work.inputs.values() if i.kind == "stored" and (i.stage, i.key) == (paths.kind, paths.key)]
+    attempt = read[0].folder.removeprefix(f"{paths.attempts}/").partition("/")[0] if read else None
+    quarantine(work.store, paths, reason, attempt)

@@ -1,0 +1,77 @@
+"""One stage to run, and how that may turn out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.spec.nodes import StageNode
+from stages.contract import CorruptInput, StageInput
+from stages.errors import TemperError
+from stages.store.conditional import ConditionalStore
+from stages.store.layout import StagePaths
+from stages.store.manifest import Manifest
+from tasks.causes import Cause
+from tasks.display import Display
+from tasks.stopping import StopSignal
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """All that `run_stage` needs.
+
+    Attributes:
+        node: the stage as the pipeline says.
+        key: its identity, and `payload` the bytes that it is the hash of.
+        inputs: where its inputs are.
+        store: where everything is read and committed.
+        run_url: where to watch this run, if anywhere.
+        cache: folder shared between attempts.
+        locks: folder of the device locks.
+        display: shows its progress.
+        stop: ends it early.
+    """
+
+    node: StageNode
+    key: str
+    payload: bytes
+    inputs: Mapping[str, StageInput]
+    store: ConditionalStore
+    run_url: str | None
+    cache: Path
+    locks: Path
+    display: Display
+    stop: StopSignal
+
+    @property
+    def paths(self) -> StagePaths:
+        """Where the stage is in the store."""
+        return StagePaths(self.node.kind, self.key)
+
+
+@dataclass(frozen=True)
+class StageDone:
+    """A committed stage: by whom, and what this run executed of it."""
+
+    state: Literal["Committed", "Resumed", "Reused"]
+    manifest: Manifest
+    seconds: float
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+class StageFailedError(TemperError):
+    """An attempt that ended without a result."""
+
+    def __init__(
+        self, cause: Cause, message: str, retriable: bool = False, corrupt: CorruptInput | None = None
+    ) -> None:
+        super().__init__(f"{cause}: {message}")
+        self.cause: Cause = cause
+        self.message = message
+        self.retriable = retriable
+        self.corrupt = corrupt
+
+
+Emit = Callable[[str], None]
+"""Takes a line for the log of the run."""

@@ -1,0 +1,60 @@
+"""The wish to stop a run, seen by everything that waits."""
+
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopSignal:
+    """Set once, by a signal or by the flow; `reason` says by what."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.reason = ""
+        self.signal_number: int | None = None
+
+    def request(self, reason: str) -> None:
+        """Ask everything that waits to stop; the first reason stays."""
+        if not self._event.is_set():
+            self.reason = reason
+            self._event.set()
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep for at most `seconds`; True as soon as a stop is requested."""
+        return self._event.wait(seconds)
+
+
+@contextmanager
+def stop_on_signals(stop: StopSignal) -> Generator[None]:
+    """Turn the first SIGINT or SIGTERM into a request to stop; a second one is handled as before.
+
+    Outside the main thread, where Python allows no handlers, this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        restore()
+        stop.signal_number = number
+        stop.request(f"stopped by {signal.Signals(number).name}")
+
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

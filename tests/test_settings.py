@@ -1,8 +1,9 @@
 """Every setting of every stage: the frozen list, what is said about each, and proof that something reads it."""
 
 import ast
+import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import get_args
@@ -10,6 +11,7 @@ from typing import get_args
 import pytest
 from pydantic.fields import FieldInfo
 
+from pipelines.spec.nodes import Resources, Retry, Timeout
 from stages.catalog import STAGES
 from stages.contract import Strict
 
@@ -122,85 +124,140 @@ def test_a_number_has_a_bound(section: type[Strict], name: str, field: FieldInfo
 
 # --- readers ------------------------------------------------------------------------------------
 
+Fields = Mapping[str, frozenset[str]]
+"""Names in the annotation of each field of a class."""
+
+
+def names_in(annotation: ast.expr | None) -> frozenset[str]:
+    return (
+        frozenset(node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)) if annotation else frozenset()
+    )
+
+
+def fields_of(node: ast.ClassDef) -> Fields:
+    fields: dict[str, frozenset[str]] = {}
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            fields[part.target.id] = names_in(part.annotation)
+        elif isinstance(part, ast.FunctionDef):
+            fields[part.name] = names_in(part.returns)
+    return fields
+
+
+def classes_of(module: ast.Module) -> dict[str, Fields]:
+    return {node.name: fields_of(node) for node in ast.walk(module) if isinstance(node, ast.ClassDef)}
+
 
 class Reads(ast.NodeVisitor):
-    """Collects `(section, field)` for each attribute that is read from a value annotated with a section.
+    """Collects `(class, field)` for each attribute that is read from a value whose class an annotation tells.
 
-    A value is a parameter, a variable assigned from such a value, or a field of the enclosing class.
+    Such a value is a parameter, a field or property of another one, or a variable assigned from it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, classes: Mapping[str, Fields]) -> None:
         self.found: set[tuple[str, str]] = set()
-        self.types: dict[str, type[Strict]] = {}
+        self.classes = classes
+        self.known: dict[str, frozenset[str]] = {}
 
-    def visit_Module(self, node: ast.Module) -> None:
-        fields = [inner for inner in ast.walk(node) if isinstance(inner, ast.AnnAssign)]
-        self.types |= {
-            f"self.{field.target.id}": section
-            for field in fields
-            if isinstance(field.target, ast.Name) and (section := self._named(field.annotation))
-        }
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        outer = self.known
+        self.known = {**outer, "self": frozenset({node.name})}
         self.generic_visit(node)
+        self.known = outer
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        outer = dict(self.types)
+        outer = dict(self.known)
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
-            if section := self._named(argument.annotation):
-                self.types[argument.arg] = section
+            if argument.arg != "self":
+                self.known[argument.arg] = names_in(argument.annotation)
         self.generic_visit(node)
-        self.types = outer
+        fields = {name: types for name, types in self.known.items() if name.startswith("self.")}
+        self.known = {**outer, **fields}
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)
-        if section := self._type(node.value):
-            self.types |= {ast.unparse(target): section for target in node.targets}
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            else:
+                pairs = [(target, node.value)]
+            self.known |= {ast.unparse(name): types for name, value in pairs if (types := self._types(value))}
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if section := self._type(node.value):
-            self.found.add((section.__name__, node.attr))
+        if isinstance(node.ctx, ast.Load):
+            self.found |= {(name, node.attr) for name in self._types(node.value)}
         self.generic_visit(node)
 
-    def _named(self, annotation: ast.expr | None) -> type[Strict] | None:
-        names = [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)] if annotation else []
-        return next((SECTIONS[name] for name in names if name in SECTIONS), None)
-
-    def _type(self, node: ast.expr) -> type[Strict] | None:
-        known = self.types.get(ast.unparse(node))
-        if known is None and isinstance(node, ast.Attribute) and (outer := self._type(node.value)):
-            field = outer.model_fields.get(node.attr)
-            return next(models_in(field.annotation), None) if field else None
-        return known
+    def _types(self, node: ast.expr) -> frozenset[str]:
+        known = self.known.get(ast.unparse(node), frozenset())
+        if known or not isinstance(node, ast.Attribute):
+            return known
+        owners = [self.classes.get(name, {}) for name in self._types(node.value)]
+        return frozenset().union(*(fields.get(node.attr, frozenset()) for fields in owners))
 
 
-def reads(source: str) -> set[tuple[str, str]]:
-    visitor = Reads()
-    visitor.visit(ast.parse(source))
-    return visitor.found
+def reads(modules: Sequence[ast.Module]) -> set[tuple[str, str]]:
+    classes = {name: fields for module in modules for name, fields in classes_of(module).items()}
+    found: set[tuple[str, str]] = set()
+    for module in modules:
+        visitor = Reads(classes)
+        visitor.visit(module)
+        found |= visitor.found
+    return found
 
 
-READ = {
-    read for path in (ROOT / "stages").rglob("*.py") if path.name != "config.py" for read in reads(path.read_text())
-}
+def parsed(*folders: str) -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@pytest.fixture(scope="module")
+def read() -> set[tuple[str, str]]:
+    return reads(parsed("flows", "tasks", "pipelines", "stages"))
 
 
 @ALL_FIELDS
-def test_a_setting_is_read(section: type[Strict], name: str, field: FieldInfo):
-    assert (section.__name__, name) in READ
+def test_a_setting_is_read(section: type[Strict], name: str, field: FieldInfo, read: set[tuple[str, str]]):
+    assert (section.__name__, name) in read
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        *((part.__name__, field.name) for part in (Retry, Timeout, Resources) for field in dataclasses.fields(part)),
+        ("StageNode", "rev"),
+        ("GateNode", "require"),
+        ("GateNode", "on_fail"),
+    ],
+)
+def test_what_a_pipeline_says_about_a_stage_or_gate_is_read(section: str, name: str, read: set[tuple[str, str]]):
+    assert (section, name) in read
 
 
 def test_the_search_for_readers_follows_parameters_variables_and_fields():
     source = """
+        class Inner:
+            rank: int
+            alpha: float
+        class Outer:
+            inner: Inner
+            seed: int
         class Loop:
-            settings: OptimizerConfig
-            def rate(self): return self.settings.beta1
-        def run(context, config: SftConfig):
-            lora = config.model.lora
-            return lora.rank
-        def other(config): return config.seed
+            outer: Outer | None
+            def __init__(self, inner: Inner):
+                self._inner = inner
+            def all(self, other):
+                return self.outer.seed, self._inner.alpha, other.rate
+        def run(context, config: Outer):
+            inner, steps = config.inner, 3
+            return inner.rank
+        def write(config: Outer):
+            config.never = 1
     """
-    assert reads(inspect.cleandoc(source)) == {
-        ("OptimizerConfig", "beta1"),
-        ("SftConfig", "model"),
-        ("TrainedModelConfig", "lora"),
-        ("LoraConfig", "rank"),
+    found = reads([ast.parse(inspect.cleandoc(source))])
+    assert found & {(name, field) for name in ("Inner", "Outer") for field in ("rank", "alpha", "seed", "inner")} == {
+        ("Outer", "inner"),
+        ("Inner", "rank"),
+        ("Outer", "seed"),
+        ("Inner", "alpha"),
     }
+    assert {("Outer", "never"), ("Outer", "rate"), ("Inner", "rate")} & found == set()

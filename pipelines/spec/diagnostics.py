@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Self
 
 from stages.errors import UserError
 
@@ -42,6 +43,11 @@ class SpecError(UserError):
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
 
+    @classmethod
+    def at(cls, place: Place, message: str, path: Path = ()) -> Self:
+        """A single fault."""
+        return cls([Diagnostic(place, path, message)])
+
 
 class Problems:
     """Collects diagnostics; a value is reported once, however many checks it fails or places it reaches."""
@@ -65,23 +71,33 @@ class Problems:
         self._paths.add(path)
 
     def silenced(self, path: Path) -> bool:
+        """Whether this value, or one that it stands in, is reported or muted."""
         return any(path[:length] in self._paths for length in range(1, len(path) + 1))
 
-    def merge(self, other: "Problems") -> None:
-        for found in other._found:
+    def extend(self, other: "Problems") -> None:
+        """Take over what was found in another reading of the same file, unless it was found in this one too."""
+        for found in other.found:
             if (found.place, found.message) not in self._places:
                 self._places.add((found.place, found.message))
                 self._found.append(found)
 
+    @property
+    def found(self) -> list[Diagnostic]:
+        """All reports, in the order of the file."""
+        return sorted(self._found, key=lambda found: (found.place.line, found.place.column))
+
     def raise_if_any(self) -> None:
-        """Raises:
-        SpecError: something was reported.
+        """Stop here when something was reported.
+
+        Raises:
+            SpecError: something was.
         """
         if self._found:
-            raise SpecError(sorted(self._found, key=lambda found: (found.place.line, found.place.column)))
+            raise SpecError(self.found)
 
 
 def dotted(path: Sequence[str | int]) -> str:
+    """The path as a message shows it: `stages.sft.retry.on.1`."""
     return ".".join(str(part) for part in path)
 
 

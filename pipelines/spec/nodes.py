@@ -94,10 +94,10 @@ class Requirement:
 
 @dataclass(frozen=True)
 class GateNode:
-    """Conditions on a report that decide whether the pipeline goes on."""
+    """Conditions on its input `report` that decide whether the pipeline goes on."""
 
     id: str
-    report: StageOutput
+    inputs: Mapping[str, StageOutput]
     require: tuple[Requirement, ...]
     on_fail: Literal["stop", "skip_downstream"]
     needs: tuple[str, ...]

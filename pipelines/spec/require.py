@@ -25,12 +25,16 @@ MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class Number:
+    """A literal number."""
+
     value: float
     column: int
 
 
 @dataclass(frozen=True)
 class Truth:
+    """`true` or `false`."""
+
     value: bool
     column: int
 
@@ -55,6 +59,8 @@ class Delta:
 
 @dataclass(frozen=True)
 class Compare:
+    """Two numbers compared."""
+
     operator: Comparison
     left: "Expression"
     right: "Expression"
@@ -63,6 +69,8 @@ class Compare:
 
 @dataclass(frozen=True)
 class Combine:
+    """Conditions joined by `and` or `or`."""
+
     operator: Literal["and", "or"]
     parts: tuple["Expression", ...]
     column: int
@@ -70,6 +78,8 @@ class Combine:
 
 @dataclass(frozen=True)
 class Not:
+    """The opposite of a condition."""
+
     part: "Expression"
     column: int
 

@@ -1,0 +1,23 @@
+"""Where a pipeline keeps its results, and where its relative paths start."""
+
+from pathlib import Path
+
+_PROJECT_MARKS = (".temper", ".git", "pyproject.toml")
+
+
+def store_uri(store: str | None, pipeline: Path) -> str:
+    """What `open_store` takes: a URI as it is, a path made absolute from the pipeline's folder.
+
+    Without a store: `.temper/store` in the nearest folder above the pipeline that has .temper, .git or pyproject.toml,
+    or else beside the pipeline.
+    """
+    folder = pipeline.absolute().parent
+    if store is not None:
+        return store if "://" in store else str((folder / Path(store).expanduser()).resolve())
+    projects = (above for above in (folder, *folder.parents) if any((above / mark).exists() for mark in _PROJECT_MARKS))
+    return str(next(projects, folder) / ".temper" / "store")
+
+
+def absolute_source(uri: str, pipeline: Path) -> str:
+    """The URI of a source with a path made absolute from the pipeline's folder."""
+    return uri if "://" in uri else str((pipeline.absolute().parent / Path(uri).expanduser()).resolve())

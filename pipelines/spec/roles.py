@@ -1,0 +1,51 @@
+"""How the settings of a stage enter its identity, and which of them name external inputs."""
+
+from collections.abc import Iterator
+from typing import get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from pipelines.spec.diagnostics import Path
+from stages.contract import Role
+
+
+def role_of(field: FieldInfo) -> Role | None:
+    """The role that `Execution`, `Added` or `SourceUri` gave the field, also within `… | None` or a tuple."""
+    own = _marked(field)
+    return own or (Role.SOURCE if _names_source(field.annotation) else None)
+
+
+def source_values(settings: BaseModel) -> Iterator[tuple[Path, str]]:
+    """Every URI of an external input in the settings, with its path."""
+    for name, field in type(settings).model_fields.items():
+        is_source = role_of(field) is Role.SOURCE
+        for path, value in _leaves(settings.__dict__[name], (name,)):
+            if isinstance(value, BaseModel):
+                for below, uri in source_values(value):
+                    yield (*path, *below), uri
+            elif is_source and isinstance(value, str):
+                yield path, value
+
+
+def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    if isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+    else:
+        yield path, value
+
+
+def _marked(field: FieldInfo) -> Role | None:
+    extra = field.json_schema_extra
+    return Role(str(extra["x-role"])) if isinstance(extra, dict) and "x-role" in extra else None
+
+
+def _names_source(annotation: object) -> bool:
+    return any(
+        (isinstance(part, FieldInfo) and _marked(part) is Role.SOURCE) or _names_source(part)
+        for part in get_args(annotation)
+    )

@@ -1,0 +1,34 @@
+"""Reads the `with` of a stage into the settings of its kind."""
+
+from pathlib import Path as FilePath
+
+from pipelines.spec.diagnostics import Path, Place, Problems
+from pipelines.spec.location import absolute_source
+from pipelines.spec.roles import source_values
+from pipelines.spec.tree import Table, Tree, locate, replace, to_json
+from pipelines.spec.validation import validate
+from stages.contract import StageConfigBase
+from stages.errors import UserError
+from stages.sources.catalog import check
+
+
+def read_settings(
+    config: type[StageConfigBase], stage: Table, path: Path, place: Place, pipeline: FilePath, problems: Problems
+) -> StageConfigBase | None:
+    """The settings, with the paths of external inputs made absolute; none when problems were added."""
+    entry = stage.entries.get("with")
+    if entry is not None and not isinstance(entry.value, Table):
+        return None
+    tree = entry.value if entry and isinstance(entry.value, Table) else Table({}, place)
+    place = entry.key_place if entry else place
+    settings = validate(config, tree, (*path, "with"), problems, place)
+    if settings is None:
+        return None
+    absolute: Tree = tree
+    for setting, uri in source_values(settings):
+        try:
+            check(uri)
+        except UserError as error:
+            problems.add(locate(tree, setting)[0], (*path, "with", *setting), str(error))
+        absolute = replace(absolute, setting, absolute_source(uri, pipeline))
+    return config.model_validate_json(to_json(absolute))

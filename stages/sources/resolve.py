@@ -1,0 +1,85 @@
+"""External inputs by URI: one table from scheme to resolver."""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from stages.contract import SourceRef
+from stages.errors import UserError
+from stages.sources.files import LocalFiles
+from stages.sources.gcs import BucketObjects
+from stages.sources.packages import PackageFiles
+from stages.sources.reasoning_gym import GeneratedProblems
+
+
+class Resolver(Protocol):
+    """What one scheme can do."""
+
+    def check(self, uri: str) -> None:
+        """Raises `UserError` when the URI's form is wrong; touches nothing."""
+        ...
+
+    def absolute(self, uri: str, base: Path) -> str:
+        """The URI with the same meaning in every folder, given the folder that it is relative to."""
+        ...
+
+    def digest(self, uri: str) -> str:
+        """The digest of an absolute URI's content."""
+        ...
+
+    def open(self, source: SourceRef, cache: Path) -> Path:
+        """A local path whose content has the source's digest; may put a copy into the folder `cache`."""
+        ...
+
+
+SCHEMES: Mapping[str, Resolver] = {
+    "": LocalFiles(),
+    "package": PackageFiles(),
+    "gs": BucketObjects(),
+    "reasoning_gym": GeneratedProblems(),
+}
+
+
+def _resolver(uri: str) -> Resolver:
+    scheme = uri.partition("://")[0] if "://" in uri else ""
+    if scheme not in SCHEMES:
+        known = [name for name in SCHEMES if name]
+        near = difflib.get_close_matches(scheme, known, n=1)
+        hint = f" (did you mean {near[0]}://?)" if near else ""
+        names = ", ".join(f"{name}://" for name in known)
+        raise UserError(f"source '{uri}': unknown scheme '{scheme}', expected a path or one of {names}{hint}")
+    return SCHEMES[scheme]
+
+
+def check(uri: str) -> None:
+    """Raises `UserError` when the URI's form is wrong; touches neither disk nor network."""
+    _resolver(uri).check(uri)
+
+
+def resolve(uri: str, base: Path) -> SourceRef:
+    """The source with an absolute URI and the digest of its content; a relative path is seen from the folder `base`.
+
+    Raises:
+        UserError: the form is wrong, or there is no such thing.
+        StorageError: it cannot be read.
+    """
+    check(uri)
+    absolute = _resolver(uri).absolute(uri, base)
+    return SourceRef(uri=absolute, digest=_resolver(uri).digest(absolute))
+
+
+def digest(uri: str, base: Path) -> str:
+    """The digest of `resolve`."""
+    return resolve(uri, base).digest
+
+
+def open_source(source: SourceRef, cache: Path) -> Path:
+    """A local file or folder whose content has the source's digest.
+
+    Raises:
+        UserError: the content is another one, or the source has no file.
+        StorageError: it cannot be read.
+    """
+    check(source.uri)
+    return _resolver(source.uri).open(source, cache)

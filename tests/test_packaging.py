@@ -1,5 +1,7 @@
 """The built wheel, and the names that the distribution promises."""
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -55,3 +57,34 @@ def test_the_distribution_declares_its_extras_and_keeps_test_libraries_out():
 def test_a_plain_install_brings_no_accelerator_library():
     heavy = ("jax[", "jax>", "flax", "optax", "orbax", "qwix")
     assert [line for line in PROJECT["dependencies"] if line.startswith(heavy)] == []
+
+
+# Import names that are not their distribution's, and parts of one that come with it.
+DISTRIBUTIONS = {
+    "google": "google-cloud-storage",
+    "google_crc32c": "google-crc32c",
+    "orbax": "orbax-checkpoint",
+    "pydantic_core": "pydantic",
+    "reasoning_gym": "reasoning-gym",
+    "urllib3": "requests",
+    "yaml": "pyyaml",
+}
+LOADED_BY_ORBAX = {"gcsfs"}
+
+
+def imported_distributions() -> set[str]:
+    names: set[str] = set()
+    for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".")[0])
+    foreign = names - set(sys.stdlib_module_names) - set(PACKAGES)
+    return {DISTRIBUTIONS.get(name, name) for name in foreign}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    extras = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    declared = {re.split(r"[\[>=<]", line)[0] for line in [*PROJECT["dependencies"], *extras]}
+    assert imported_distributions() == declared - LOADED_BY_ORBAX

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps its results, and where its relative paths start."""
+"""Where a pipeline keeps its results."""
 
 from pathlib import Path
 
@@ -16,8 +16,3 @@ def store_uri(store: str | None, pipeline: Path) -> str:
         return store if "://" in store else str((folder / Path(store).expanduser()).resolve())
     projects = (above for above in (folder, *folder.parents) if any((above / mark).exists() for mark in _PROJECT_MARKS))
     return str(next(projects, folder) / ".temper" / "store")
-
-
-def absolute_source(uri: str, pipeline: Path) -> str:
-    """The URI of a source with a path made absolute from the pipeline's folder."""
-    return uri if "://" in uri else str((pipeline.absolute().parent / Path(uri).expanduser()).resolve())

@@ -10,7 +10,7 @@ from pipelines.spec.sections import ParamSection, ParamType
 from pipelines.spec.tree import Entry, Scalar, ScalarValue, Table
 from pipelines.spec.validation import validate
 from stages.errors import UserError
-from stages.sources.catalog import check
+from stages.sources.resolve import check
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from pathlib import Path as FilePath
 
 from pipelines.spec.diagnostics import Path, Place, Problems
-from pipelines.spec.location import absolute_source
 from pipelines.spec.roles import source_values
 from pipelines.spec.tree import Table, Tree, locate, replace, to_json
 from pipelines.spec.validation import validate
 from stages.contract import StageConfigBase
 from stages.errors import UserError
-from stages.sources.catalog import check
+from stages.sources.resolve import absolute
 
 
 def read_settings(
@@ -24,11 +23,10 @@ def read_settings(
     settings = validate(config, tree, (*path, "with"), problems, place)
     if settings is None:
         return None
-    absolute: Tree = tree
+    resolved: Tree = tree
     for setting, uri in source_values(settings):
         try:
-            check(uri)
+            resolved = replace(resolved, setting, absolute(uri, pipeline.absolute().parent))
         except UserError as error:
             problems.add(locate(tree, setting)[0], (*path, "with", *setting), str(error))
-        absolute = replace(absolute, setting, absolute_source(uri, pipeline))
-    return config.model_validate_json(to_json(absolute))
+    return config.model_validate_json(to_json(resolved))

@@ -12,7 +12,7 @@ from pipelines.spec.tree import Table, locate
 from stages.catalog import STAGES
 from stages.contract import Artifact, ModelArtifact, ReportArtifact
 from stages.errors import UserError
-from stages.sources.catalog import check
+from stages.sources.resolve import check
 
 
 @dataclass(frozen=True)

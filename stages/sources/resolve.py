@@ -57,6 +57,16 @@ def check(uri: str) -> None:
     _resolver(uri).check(uri)
 
 
+def absolute(uri: str, base: Path) -> str:
+    """The URI with the same meaning in every folder, given the folder that it is relative to.
+
+    Raises:
+        UserError: the form is wrong.
+    """
+    check(uri)
+    return _resolver(uri).absolute(uri, base)
+
+
 def resolve(uri: str, base: Path) -> SourceRef:
     """The source with an absolute URI and the digest of its content; a relative path is seen from the folder `base`.
 
@@ -64,9 +74,8 @@ def resolve(uri: str, base: Path) -> SourceRef:
         UserError: the form is wrong, or there is no such thing.
         StorageError: it cannot be read.
     """
-    check(uri)
-    absolute = _resolver(uri).absolute(uri, base)
-    return SourceRef(uri=absolute, digest=_resolver(uri).digest(absolute))
+    found = absolute(uri, base)
+    return SourceRef(uri=found, digest=_resolver(uri).digest(found))
 
 
 def digest(uri: str, base: Path) -> str:

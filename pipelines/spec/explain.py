@@ -1,0 +1,119 @@
+"""Why a stage has to run: what differs from the committed identity that is nearest to it."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue, TypeAdapter
+
+from pipelines.spec.nodes import ExternalSource, StageNode, StageOutput
+from stages.store.conditional import ConditionalStore
+from stages.store.layout import StagePaths, kind_folder
+from stages.store.manifest import Quarantined, read_manifest, read_spec
+from stages.store.records import read_record
+
+_SHOWN_CHANGES = 3
+_LONGEST_VALUE = 40
+_PAYLOAD = TypeAdapter(dict[str, JsonValue])
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A field of the identity that differs; values as JSON text, none where the field is absent."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.path}: added {_short(self.after)}"
+        if self.after is None:
+            return f"{self.path}: removed {_short(self.before)}"
+        return f"{self.path}: {_short(self.before)} → {_short(self.after)}"
+
+
+def changes_since_nearest(
+    store: ConditionalStore, kind: str, payload: bytes, others: Collection[str]
+) -> tuple[FieldChange, ...] | None:
+    """What differs from the nearest committed identity of the kind; none when there is none.
+
+    Args:
+        store: where committed stages are.
+        kind: kind of the stage.
+        payload: its identity.
+        others: keys of the plan's other stages, which are not what this stage was before.
+    """
+    candidates: dict[int, list[tuple[str, tuple[FieldChange, ...]]]] = {}
+    for key in _keys(store, kind):
+        spec = read_spec(store, StagePaths(kind, key)) if key not in others else None
+        if spec is not None:
+            changes = tuple(_compare(spec, payload))
+            candidates.setdefault(len(changes), []).append((key, changes))
+    for count in sorted(candidates):
+        committed = [
+            (manifest.created, changes)
+            for key, changes in candidates[count]
+            if (manifest := read_manifest(store, StagePaths(kind, key)))
+        ]
+        if committed:
+            return max(committed, key=lambda found: found[0])[1]
+    return None
+
+
+def reason_to_run(node: StageNode, changes: tuple[FieldChange, ...] | None) -> str:
+    """For example `with.kl_coef: 0.02 → 0.05` or `upstream sft changed`."""
+    if changes is None:
+        return "never run"
+    if not changes:
+        return "run again"
+    own = [str(change) for change in changes if not change.path.startswith("inputs.")]
+    upstream = [_upstream(node, change) for change in changes if change.path.startswith("inputs.")]
+    reasons = list(dict.fromkeys([*own, *upstream]))
+    more = len(reasons) - _SHOWN_CHANGES
+    return "; ".join(reasons[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def quarantine_reason(store: ConditionalStore, kind: str, key: str) -> str | None:
+    """Why the committed result of this key is not trusted any more, if that is so. The manifest must not be valid."""
+    record = read_record(store, StagePaths(kind, key).manifest, Quarantined)
+    return None if record is None else record.reason
+
+
+def _keys(store: ConditionalStore, kind: str) -> Iterator[str]:
+    for listed in store.list(kind_folder(kind)):
+        parts = listed.path.removeprefix(f"{kind_folder(kind)}/").split("/")
+        if len(parts) == 2 and listed.path == StagePaths(kind, parts[0]).manifest:
+            yield parts[0]
+
+
+def _compare(before: bytes, after: bytes) -> Iterator[FieldChange]:
+    old = dict(_fields(_PAYLOAD.validate_json(before), ""))
+    new = dict(_fields(_PAYLOAD.validate_json(after), ""))
+    for path in sorted(old.keys() | new.keys()):
+        if old.get(path) != new.get(path):
+            yield FieldChange(path, old.get(path), new.get(path))
+
+
+def _fields(payload: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, str]]:
+    """Leaves as JSON text; lists and inputs are compared whole."""
+    for name, value in payload.items():
+        if isinstance(value, dict) and value and prefix != "inputs.":
+            yield from _fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, sort_keys=True)
+
+
+def _upstream(node: StageNode, change: FieldChange) -> str:
+    match node.inputs.get(change.path.removeprefix("inputs.")):
+        case StageOutput(stage=stage):
+            return f"upstream {stage} changed"
+        case ExternalSource(uri=uri):
+            return f"{change.path}: the content is now that of {uri}"
+        case None:
+            return str(change)
+
+
+def _short(value: str | None) -> str:
+    text = value or ""
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -103,6 +103,12 @@ class GateNode:
     needs: tuple[str, ...]
     place: Place
 
+    @property
+    def reports(self) -> tuple[StageOutput, ...]:
+        """Every report that the gate is decided on, its own first."""
+        compared = [output for requirement in self.require for output in requirement.reports]
+        return tuple(dict.fromkeys([*self.inputs.values(), *compared]))
+
 
 Node = StageNode | GateNode
 

@@ -160,8 +160,7 @@ class _Planner:
     def _gate(self, node: GateNode) -> PlannedNode:
         if node.id not in self._selection.chosen:
             return PlannedNode(node, "skip", f"left out by {self._selection.flag}")
-        compared = [output for requirement in node.require for output in requirement.reports]
-        for output in (*node.inputs.values(), *compared):
+        for output in node.reports:
             self._check_available(node, output)
         return PlannedNode(node, "gate", " and ".join(requirement.text for requirement in node.require))
 

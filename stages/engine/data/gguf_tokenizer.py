@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from stages.engine.data.gguf import GgufValue
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
-
-GgufValue = str | int | float | bool | Sequence[str] | Sequence[int] | Sequence[float] | Sequence[bool]
-"""A value of a GGUF file's metadata; arrays of arrays do not occur in what is read here."""
 
 _CONTROL, _USER_DEFINED = 3, 4
 """Token types: special, and text that is never split."""

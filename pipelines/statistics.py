@@ -68,7 +68,7 @@ def _resampled_means(values: Sequence[float]) -> Iterator[float]:
     How often each value is drawn is multinomial. With few different values, as in right and wrong answers, these counts
     are drawn themselves, which has the same distribution and does not depend on the number of samples.
     """
-    generator = random.Random(SEED)
+    generator = random.Random(SEED)  # noqa: S311
     counts = Counter(values)
     if len(counts) <= _FEW_VALUES:
         return _means_from_counts(generator, counts, len(values))

@@ -41,11 +41,10 @@ class _Draft:
 
 
 def build_pipeline(tree: Table, path: Path, profile: str | None, problems: Problems) -> Pipeline | None:
-    """The pipeline, or none when problems were added."""
-    before = len(problems.found)
+    """The pipeline, or none when there are problems."""
     params = read_params(tree, problems)
+    tree = interpolate(tree, params, problems)
     section = validate(PipelineSection, tree, (), problems)
-    tree = interpolate(tree.without("params", "profiles"), params, problems)
     drafts = _drafts(tree, problems)
     kinds = {draft.id: kind for draft in drafts if (kind := _kind(draft, problems))}
     wiring = Wiring({draft.id: draft.table for draft in drafts}, kinds, problems)
@@ -55,7 +54,7 @@ def build_pipeline(tree: Table, path: Path, profile: str | None, problems: Probl
         if node is not None:
             nodes[node.id] = node
     order = _order(wiring, problems)
-    if section is None or len(problems.found) > before:
+    if section is None or problems.found:
         return None
     return Pipeline(
         name=section.name,

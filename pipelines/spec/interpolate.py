@@ -8,6 +8,9 @@ from pipelines.spec.params import Params
 from pipelines.spec.references import OutputReference, ParamReference, Reference, ReferenceSyntaxError, parse_template
 from pipelines.spec.tree import Entry, Items, Scalar, Table, Tree
 
+INTERPOLATED = ("description", "store", "defaults", "stages")
+"""Sections that may refer to parameters."""
+
 
 def interpolate(table: Table, params: Params, problems: Problems) -> Table:
     """The table with the values of the parameters in it; a whole value keeps its type, within text it becomes text.
@@ -18,8 +21,9 @@ def interpolate(table: Table, params: Params, problems: Problems) -> Table:
     entries = {
         key: Entry(entry.key_place, interpolation.tree(entry.value, (key,), entry.key_place))
         for key, entry in table.entries.items()
+        if key in INTERPOLATED
     }
-    return Table(entries, table.place)
+    return Table({**table.entries, **entries}, table.place)
 
 
 class _Interpolation:

@@ -1,9 +1,13 @@
 """Decides for every node of a pipeline whether it is reused, resumed or run, and why."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import JsonValue
+
+from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.explain import FieldChange, changes_since_nearest, quarantine_reason, reason_to_run
 from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
 from pipelines.spec.nodes import ExternalSource, GateNode, Node, Pipeline, StageNode, StageOutput
@@ -72,6 +76,21 @@ class Plan:
         """Whether a stage has to run. Gates alone are no work: they are decided from what is committed."""
         return any(planned.decision in ("run", "resume") for planned in self.nodes.values())
 
+    def to_json(self) -> str:
+        """The plan for other programs and for the archive."""
+        return json.dumps(
+            {
+                "pipeline": self.pipeline.name,
+                "file": str(self.pipeline.path),
+                "profile": self.pipeline.profile,
+                "store": self.pipeline.store,
+                "params": dict(self.pipeline.params),
+                "has_work": self.has_work,
+                "nodes": [_plain(planned) for planned in self.nodes.values()],
+            },
+            indent=2,
+        )
+
 
 def make_plan(
     pipeline: Pipeline,
@@ -86,8 +105,8 @@ def make_plan(
     every later plan. A plan that is made again for the same run must not force again.
 
     Raises:
-        UserError: a flag names no stage, an external input cannot be found, or a chosen stage needs what is neither
-            committed nor chosen.
+        SpecError: an external input cannot be found.
+        UserError: a flag names no stage, or a chosen stage needs what is neither committed nor chosen.
         StorageError: the store cannot be read.
     """
     selection = select(pipeline, only, until)
@@ -215,7 +234,8 @@ class _Planner:
                 try:
                     found[name] = resolve(value.uri, self._folder)
                 except UserError as error:
-                    raise UserError(f"{value.place}: stages.{node.id}.inputs.{name}: {error}") from error
+                    path = ("stages", node.id, "inputs", name)
+                    raise SpecError.at(value.place, str(error), path) from error
         return found
 
     def _digest(self, uri: str) -> str:
@@ -237,7 +257,7 @@ class _Planner:
             if salt is not None:
                 payload = identity_payload(identity, self._digest, salt)
         except UserError as error:
-            raise UserError(f"{node.place}: stages.{node.id}.with: {error}") from error
+            raise SpecError.at(node.place, str(error), ("stages", node.id, "with")) from error
         return payload, key_of(payload)
 
     def _input(self, node: StageNode, name: str, sources: Mapping[str, SourceRef]) -> StoredIdentity | ExternalIdentity:
@@ -258,6 +278,20 @@ class _Planner:
             raise UserError(
                 f"{flag}: {node.id} takes {output.reference}, which is not committed: choose {output.stage} too"
             )
+
+
+def _plain(planned: PlannedNode) -> dict[str, JsonValue]:
+    return {
+        "id": planned.node.id,
+        "kind": planned.node.kind if isinstance(planned.node, StageNode) else "gate",
+        "needs": list(planned.node.needs),
+        "decision": planned.decision,
+        "reason": planned.reason,
+        "key": planned.key,
+        "changes": [{"path": one.path, "before": one.before, "after": one.after} for one in planned.changes],
+        "resume_step": planned.resume_step,
+        "same_as": planned.same_as,
+    }
 
 
 def _damage_reason(manifest: Manifest, damage: Damage) -> str:

@@ -26,8 +26,8 @@ class OutputReference:
 
 Reference = ParamReference | OutputReference
 
-REFERENCE_PATTERN = r"\$\{(params\.[A-Za-z0-9_-]+|stages\.[A-Za-z0-9_-]+\.outputs\.[A-Za-z0-9_-]+)\}"
-"""A whole value that is a reference; for editors."""
+PARAM_PATTERN = r"\$\{params\.[A-Za-z][A-Za-z0-9_-]*\}"
+"""A reference to a parameter; for editors."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 

@@ -9,6 +9,7 @@ from pipelines.spec.nodes import Accelerator, Cause
 from stages.contract import Strict
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
+PIPELINE_NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=64)]
 ParamType = Literal["int", "float", "bool", "str", "model_source"]
 
@@ -141,7 +142,7 @@ class PipelineSection(HeadSection):
 
     version: Literal[1]
     """Version of this format."""
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
+    name: Annotated[str, Field(pattern=PIPELINE_NAME_PATTERN, max_length=64)]
     """Name of the pipeline; its runs are kept under it."""
     stages: Annotated[dict[Name, JsonValue], Field(min_length=1)]
     """Stages and gates by id."""

@@ -66,6 +66,8 @@ class Wiring:
         found: list[Requirement] = []
         for index, text in enumerate(texts):
             place, path = self._locate(node, ("require", index))
+            if self._problems.silenced(path):
+                continue
             try:
                 expression = parse_requirement(text)
             except RequireSyntaxError as error:
@@ -92,10 +94,12 @@ class Wiring:
     def _input(
         self, node: str, text: str, wanted: type[Artifact], place: Place, path: Path
     ) -> StageOutput | ExternalSource | None:
-        pieces = parse_template(text) if "${" in text else ()
+        if self._problems.silenced(path):
+            return None
+        pieces = parse_template(text)
         if len(pieces) == 1 and isinstance(pieces[0], OutputReference):
             return self._output(node, pieces[0], wanted, place, path)
-        if pieces:
+        if any(isinstance(piece, OutputReference) for piece in pieces):
             self._problems.add(place, path, "an output of a stage has to be the whole value")
             return None
         if wanted is not ModelArtifact:

@@ -16,9 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 EMULATOR_START_SECONDS = 30
+
+# What JAX compiles and what other tests do at the same time make single examples slow now and then.
+settings.register_profile("temper", deadline=None)
+settings.load_profile("temper")
 
 # Stages start many processes that compile the same small programs.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))

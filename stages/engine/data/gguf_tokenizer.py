@@ -43,14 +43,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, GgufValue], origin: str) -> Token
     eos_id = fields.token_id("tokenizer.ggml.eos_token_id")
     if eos_id is None:
         raise UserError(f"{origin}: tokenizer.ggml.eos_token_id is missing")
-    pad_id, eot_id, bos_id = (fields.token_id(f"tokenizer.ggml.{name}_token_id") for name in ("padding", "eot", "bos"))
+    eot_id, bos_id = (fields.token_id(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "bos"))
     template = metadata.get("tokenizer.chat_template")
     backend = _byte_level_bpe(fields, pre)
     return Tokenizer(
         backend=backend,
         eos_ids=frozenset({eos_id} if eot_id is None else {eos_id, eot_id}),
         eos_id=eos_id,
-        pad_id=eos_id if pad_id is None else pad_id,
         bos_token="" if bos_id is None else backend.id_to_token(bos_id) or "",
         chat_template=template if isinstance(template, str) else None,
         origin=origin,

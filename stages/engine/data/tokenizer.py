@@ -19,7 +19,6 @@ class Tokenizer:
         backend: ids and text without anything added.
         eos_ids: tokens that end a response, `eos_id` among them.
         eos_id: the model's own end-of-text or end-of-turn token.
-        pad_id: fills what is masked.
         bos_token: text of the token that starts a sequence, empty when there is none; only chat templates use it.
         chat_template: Jinja source, none for a model without one.
         origin: the file or folder that this was read from, for messages.
@@ -28,7 +27,6 @@ class Tokenizer:
     backend: tokenizers.Tokenizer
     eos_ids: frozenset[int]
     eos_id: int
-    pad_id: int
     bos_token: str
     chat_template: str | None
     origin: str
@@ -66,12 +64,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         ends += _id_list(_read_object(generation).get("eos_token_id"), generation)
     if not ends:
         raise UserError(f"{folder}: neither tokenizer_config.json nor generation_config.json names an end token")
-    pad_token = _token_text(config.get("pad_token"))
     return Tokenizer(
         backend=backend,
         eos_ids=frozenset(ends),
         eos_id=ends[0],
-        pad_id=ends[0] if pad_token is None else _id_of(backend, pad_token, folder),
         bos_token=_token_text(config.get("bos_token")) or "",
         chat_template=_find_template(folder, config),
         origin=str(folder),

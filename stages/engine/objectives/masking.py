@@ -1,12 +1,7 @@
-"""Masks from lengths, and reductions that leave out what is masked."""
+"""Reductions that leave out what is masked."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
-
-
-def length_mask(lengths: Int[Array, "*B"], size: int) -> Bool[Array, "*B T"]:
-    """True at the first `lengths` of `size` positions."""
-    return jnp.arange(size) < lengths[..., None]
+from jaxtyping import Array, Bool, Float
 
 
 def masked_sum(values: Float[Array, "*B T"], mask: Bool[Array, "*B T"]) -> Float[Array, "*B"]:

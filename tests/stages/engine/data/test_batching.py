@@ -1,5 +1,8 @@
 """The batch layout: what each position is, what it may see and what it predicts."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,3 +117,12 @@ def test_empty_rows_have_no_target_and_rows_travel_whole() -> None:
         assert field.dtype == original.dtype
     with pytest.raises(ValueError, match="2 rows does not fit 1"):
         pad_rows(batch, 1)
+
+
+def test_the_mask_has_the_end_token_in_it_as_the_oracle_says() -> None:
+    entries = json.loads((Path(__file__).parents[3] / "oracles" / "maths.json").read_text(encoding="utf-8"))
+    (entry,) = (entry for entry in entries if entry["name"] == "completion_mask")
+    ends = [[*row, entry["eos"]].index(entry["eos"]) + 1 for row in entry["tokens"]]
+    responses = [row[:end] for row, end in zip(entry["tokens"], ends, strict=True)]
+    batch = pack_groups([[9]], [responses], max_response=4)
+    assert batch.target_mask.reshape(4, 4).astype(int).tolist() == entry["mask"]

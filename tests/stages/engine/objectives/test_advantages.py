@@ -6,7 +6,7 @@ from typing import get_args
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engine.objectives.advantages import (
@@ -39,7 +39,6 @@ def test_fractions_are_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
-@settings(deadline=None)  # JAX compiles
 @given(reward=st.floats(-100, 100, width=32), group_size=st.sampled_from([1, 7]))
 def test_a_tied_group_has_exactly_no_advantage(name: str, reward: float, group_size: int) -> None:
     rewards = jnp.full((2, group_size), reward, jnp.float32)

@@ -1,4 +1,4 @@
-"""Masks and masked reductions."""
+"""Masked reductions."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stages.engine.objectives.masking import length_mask, masked_mean, masked_sum, ratio
+from stages.engine.objectives.masking import masked_mean, masked_sum, ratio
 
 TOLERANCE = 1e-5
 Oracle = Callable[[str, str], np.ndarray]
@@ -32,13 +32,6 @@ def test_what_is_masked_does_not_enter_even_if_it_is_not_a_number() -> None:
     mask = jnp.array([[True, False, False]])
     assert masked_mean(values, mask).tolist() == [1.0]
     assert jax.grad(lambda x: masked_mean(x, mask).sum())(values).tolist() == [[1.0, 0.0, 0.0]]
-
-
-def test_a_mask_comes_from_lengths_with_the_end_token_in_it(oracle: Oracle) -> None:
-    # Lengths of the oracle's rows up to and with their first end token.
-    mask = length_mask(jnp.array([4, 4, 3, 2]), 4)
-    np.testing.assert_array_equal(mask.astype(int), oracle("completion_mask", "mask"))
-    assert length_mask(jnp.array(0), 3).tolist() == [False] * 3
 
 
 def test_a_metric_is_a_sum_over_a_sum_and_not_a_mean_of_means(oracle: Oracle) -> None:

@@ -28,8 +28,8 @@ from stages.store.manifest import Adopted, Manifest, check_files, commit_manifes
 from stages.store.outputs import upload_output
 from stages.store.provenance import Provenance
 
-TIMING = LeaseTiming(ttl=0.8, beat=0.15, request=0.1)
-STALL_SECONDS = 1.3
+TIMING = LeaseTiming(ttl=0.6, beat=0.1, request=0.1)
+STALL_SECONDS = 0.9
 ROUND_SECONDS = 60
 DIE, STALL, LOSE = 0.06, 0.10, 0.35
 PROVENANCE = Provenance(argv=(), git_revision=None, packages={}, host="", python="", system="")
@@ -54,9 +54,9 @@ class FaultyStore:
     def __post_init__(self) -> None:
         self.uri = self.inner.uri
 
-    def fault(self, point: str) -> None:
-        """Now and then the worker dies here, or stops for longer than the TTL."""
-        chance = self.random.random()
+    def fault(self, point: str, chance: float | None = None) -> None:
+        """Now and then the worker dies here, or stops for longer than the TTL; `chance` decides if it is given."""
+        chance = self.random.random() if chance is None else chance
         if chance < DIE:
             self.note("died")
             if not self.threaded:
@@ -155,7 +155,9 @@ def attempt(store: FaultyStore, paths: StagePaths, lease: Lease) -> None:
     keeper = LeaseKeeper(lease, lambda _: lost.set(), TIMING)
     try:
         if read_manifest(store, paths) is None:
-            store.fault("acquired")
+            if lease.epoch == 1:
+                # Every round has at least one of the two.
+                store.fault("acquired", store.random.choice([0.0, DIE]))
             work(store, lost)
             manifest = make_manifest(store, paths, lease.attempt, lease.epoch)
             result = commit_manifest(store, paths, manifest, lease)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.cli import EPILOG
+from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 
 ROOT = Path(__file__).parents[1]
@@ -41,9 +43,15 @@ def test_the_pipeline_in_the_readme_is_valid_under_every_profile(tmp_path: Path)
 
 def test_the_mistake_in_the_readme_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    Path("my-first.yaml").write_text(readme_pipeline().replace("learning_rate:", "learning_rat:"))
-    with pytest.raises(Exception) as raised:  # noqa: PT011
+    Path("my-first.yaml").write_text(readme_pipeline().replace("warmup_steps:", "warmup_step:"))
+    with pytest.raises(SpecError) as raised:
         load_pipeline(Path("my-first.yaml"))
     shown = re.search(r"^my-first\.yaml:.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert shown
-    assert shown.group() in str(raised.value).splitlines()
+    assert str(raised.value) == shown.group()
+
+
+def test_the_readme_and_the_help_list_the_same_exit_codes():
+    listed = re.findall(r"^\| ([\d, ]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    helped = EPILOG.split("exit codes:")[1].split("environment:")[0]
+    assert {code for cell in listed for code in cell.split(", ")} == set(re.findall(r"\b\d+\b", helped))

@@ -36,7 +36,7 @@ print("\\n" + json.dumps([status, sorted({{name.split(".")[0] for name in sys.mo
     )
     assert process.returncode == 0, process.stderr
     status, names = json.loads(process.stdout.splitlines()[-1])
-    assert status == 0, process.stdout + process.stderr
+    assert status == 0, process.stderr
     return set(names)
 
 

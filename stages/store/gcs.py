@@ -52,7 +52,8 @@ def gcs_errors(action: str, location: str) -> Generator[None]:
         ConnectionError,
         TimeoutError,
     ) as error:
-        raise StorageError(f"cannot {action} {location}: {error}; {_remedy(error)}") from error
+        cause = " ".join(str(error).split())
+        raise StorageError(f"cannot {action} {location}: {cause}; {_remedy(error)}") from error
 
 
 def _remedy(error: Exception) -> str:

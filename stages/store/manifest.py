@@ -61,7 +61,7 @@ class Quarantined(Strict):
     """Store path of what the manifest said."""
 
 
-class _ManifestFile(RootModel[Annotated[Manifest | Quarantined, Field(discriminator="state")]]):
+class ManifestFile(RootModel[Annotated[Manifest | Quarantined, Field(discriminator="state")]]):
     """What `manifest.json` may hold."""
 
 
@@ -83,7 +83,7 @@ def _read(store: ConditionalStore, paths: StagePaths) -> tuple[StoredObject | No
     stored = store.get(paths.manifest)
     if stored is None:
         return None, None
-    content = decode(_ManifestFile, stored, store.location(paths.manifest)).root
+    content = decode(ManifestFile, stored, store.location(paths.manifest)).root
     return stored, content if isinstance(content, Manifest) else None
 
 

@@ -26,19 +26,17 @@ def in_order(needs: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _visit(start: str, needs: Mapping[str, Sequence[str]], done: set[str], ordered: list[str]) -> None:
     """Depth first from `start`, without recursion: a pipeline may be one long chain."""
-    waiting: list[str] = [start]
     open_ids: list[str] = []
+    waiting: list[tuple[str, bool]] = [(start, False)]
     while waiting:
-        node = waiting[-1]
-        if node in done:
-            waiting.pop()
-        elif open_ids and open_ids[-1] == node:
+        node, all_needs_done = waiting.pop()
+        if all_needs_done:
             open_ids.pop()
-            waiting.pop()
             done.add(node)
             ordered.append(node)
         elif node in open_ids:
             raise CycleError([*open_ids[open_ids.index(node) :], node])
-        else:
+        elif node not in done:
             open_ids.append(node)
-            waiting.extend(need for need in reversed(needs[node]) if need in needs and need not in done)
+            waiting.append((node, True))
+            waiting.extend((need, False) for need in reversed(needs[node]) if need in needs)

@@ -1,0 +1,164 @@
+"""A small pipeline on disk, a store, and commits of planned stages into it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.spec.diagnostics import SpecError
+from pipelines.spec.load import load_pipeline
+from pipelines.spec.nodes import Pipeline, StageNode
+from pipelines.spec.plan import Plan, PlannedNode, stage_inputs
+from stages.contract import ProgressPoint
+from stages.store.conditional import ConditionalStore
+from stages.store.layout import StagePaths
+from stages.store.local import LocalStore
+from stages.store.manifest import Manifest, write_spec
+from stages.store.progress import StoreProgress
+from stages.store.provenance import Provenance
+from stages.store.records import encode
+
+PIPELINE = """\
+version: 1
+name: small
+params:
+  seed: {type: int, default: 7}
+  base_model: {type: model_source, default: base}
+stages:
+  data:
+    uses: prepare
+    with: {source: rows.jsonl, num_train: 8, num_held_out: 4, seed: "${params.seed}"}
+  sft:
+    uses: sft
+    inputs: {model: "${params.base_model}", dataset: "${stages.data.outputs.train}"}
+    with:
+      model: {lora: {rank: 2, alpha: 4}}
+      optimizer: {learning_rate: 1e-3}
+      num_steps: 4
+      batch_size: 2
+      seed: "${params.seed}"
+  eval_base:
+    uses: evaluation
+    inputs: {model: "${params.base_model}", dataset: "${stages.data.outputs.held_out}"}
+    with: {sampling: {temperature: 0, max_response_tokens: 4}}
+  eval_sft:
+    uses: evaluation
+    inputs: {model: "${stages.sft.outputs.checkpoint}", dataset: "${stages.data.outputs.held_out}"}
+    with: {sampling: {temperature: 0, max_response_tokens: 4}}
+  gate:
+    gate: eval
+    inputs: {report: "${stages.eval_sft.outputs.report}"}
+    require: ["accuracy >= 0.5", "delta_low(accuracy, '${stages.eval_base.outputs.report}') > 0"]
+"""
+
+
+@pytest.fixture
+def pipeline_file(tmp_path: Path) -> Path:
+    """The small pipeline, with the external inputs that it names beside it."""
+    folder = tmp_path / "project"
+    (folder / "base").mkdir(parents=True)
+    (folder / "base" / "config.json").write_text("{}")
+    (folder / "rows.jsonl").write_text("{}\n")
+    (folder / "pyproject.toml").touch()
+    path = folder / "small.yaml"
+    path.write_text(PIPELINE)
+    return path
+
+
+@pytest.fixture
+def load(pipeline_file: Path) -> Callable[..., Pipeline]:
+    """Loads the small pipeline with text in it replaced, and with overrides and a profile."""
+
+    def load(*overrides: str, profile: str | None = None, replace: dict[str, str] | None = None) -> Pipeline:
+        text = PIPELINE
+        for old, new in (replace or {}).items():
+            assert old in text
+            text = text.replace(old, new, 1)
+        pipeline_file.write_text(text)
+        return load_pipeline(pipeline_file, profile=profile, overrides=overrides)
+
+    return load
+
+
+@pytest.fixture
+def errors(load: Callable[..., Pipeline], pipeline_file: Path) -> Callable[..., list[str]]:
+    """The diagnostics of loading the small pipeline, without the name of the file."""
+
+    def errors(*overrides: str, profile: str | None = None, replace: dict[str, str] | None = None) -> list[str]:
+        with pytest.raises(SpecError) as raised:
+            load(*overrides, profile=profile, replace=replace)
+        return [str(diagnostic).removeprefix(f"{pipeline_file}:") for diagnostic in raised.value.diagnostics]
+
+    return errors
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+NOWHERE = Provenance(argv=(), git_revision=None, packages={}, host="here", python="3", system="test")
+ATTEMPT = "000001-abc"
+
+
+def commit(store: ConditionalStore, plan: Plan, stage: str, folder: Path, hour: int = 1) -> Manifest:
+    """Commit two small files for each output of a planned stage, as its run would."""
+    planned = plan.nodes[stage]
+    assert isinstance(planned.node, StageNode)
+    assert planned.payload is not None
+    assert planned.key is not None
+    paths = StagePaths(planned.node.kind, planned.key)
+    write_spec(store, paths, planned.payload)
+    from stages.catalog import STAGES
+
+    stage_kind = STAGES[planned.node.kind]
+    outputs = {}
+    for output in stage_kind.outputs:
+        entries = []
+        for name in ("artifact.json", "data.bin"):
+            source = folder / f"{stage}-{output}-{name}"
+            source.write_text(name)
+            entry = store.upload(f"{paths.attempt(ATTEMPT).out(output)}/{name}", source)
+            entries.append(entry.model_copy(update={"path": name}))
+        outputs[output] = tuple(entries)
+    manifest = Manifest(
+        stage=planned.node.kind,
+        key=planned.key,
+        version=stage_kind.version,
+        attempt=ATTEMPT,
+        epoch=1,
+        outputs=outputs,
+        numbers={},
+        inputs={},
+        created=f"2026-01-01T{hour:02d}:00:00+00:00",
+        seconds=1.0,
+        provenance=NOWHERE,
+    )
+    store.create(paths.manifest, encode(manifest))
+    return manifest
+
+
+def commit_all(store: ConditionalStore, plan: Plan, folder: Path) -> dict[str, Manifest]:
+    """Commit every stage that the plan runs; the manifests by key."""
+    manifests: dict[str, Manifest] = {}
+    for planned in plan.nodes.values():
+        if planned.decision == "run":
+            manifest = commit(store, plan, planned.node.id, folder)
+            manifests[manifest.key] = manifest
+    return manifests
+
+
+def save_progress(store: LocalStore, planned: PlannedNode, step: int) -> None:
+    """A committed step of an attempt that did not finish."""
+    assert isinstance(planned.node, StageNode)
+    assert planned.key is not None
+    paths = StagePaths(planned.node.kind, planned.key)
+    store.create(f"{paths.attempt(ATTEMPT).progress(step)}/state", b"weights")
+    StoreProgress(store, paths, ATTEMPT, (ProgressPoint(attempt=ATTEMPT, step=step),), lambda: None).commit(step)
+
+
+def decisions(plan: Plan) -> dict[str, str]:
+    return {node: planned.decision for node, planned in plan.nodes.items()}
+
+
+__all__ = ["commit", "commit_all", "decisions", "save_progress", "stage_inputs"]

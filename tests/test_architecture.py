@@ -109,6 +109,29 @@ def test_no_function_passes_unnamed_keywords_through():
     assert [f"{name(path)}: {node.name}" for path, node in functions() if node.args.kwarg] == []
 
 
+CONTAINERS = {"dict", "list", "set", "frozenset", "tuple", "Mapping", "Sequence", "Iterable", "Iterator", "Callable"}
+
+
+def annotations() -> Iterator[tuple[Path, ast.expr]]:
+    for path in modules(*PRODUCT):
+        for node in ast.walk(tree(path)):
+            match node:
+                case ast.AnnAssign(annotation=annotation) | ast.arg(annotation=ast.expr() as annotation):
+                    yield path, annotation
+                case ast.FunctionDef(returns=ast.expr() as annotation):
+                    yield path, annotation
+
+
+def test_an_annotation_says_what_a_container_holds():
+    bare: list[str] = []
+    for path, annotation in annotations():
+        filled = {id(node.value) for node in ast.walk(annotation) if isinstance(node, ast.Subscript)}
+        for node in ast.walk(annotation):
+            if isinstance(node, ast.Name) and node.id in CONTAINERS and id(node) not in filled:
+                bare.append(f"{name(path)}:{node.lineno}: {node.id}")
+    assert bare == []
+
+
 def test_model_output_and_stored_bytes_are_never_run_as_code():
     banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
     loaded = [f"{name(path)}: {module}" for path in modules(*PRODUCT) for module in imported(path) if module in banned]

@@ -8,9 +8,9 @@ import pytest
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline, StageNode
-from pipelines.spec.plan import Plan, PlannedNode, stage_inputs
-from stages.contract import ProgressPoint
-from stages.store.conditional import ConditionalStore
+from pipelines.spec.plan import Plan
+from stages.catalog import STAGES
+from stages.contract import FileEntry
 from stages.store.layout import StagePaths
 from stages.store.local import LocalStore
 from stages.store.manifest import Manifest, write_spec
@@ -101,64 +101,66 @@ NOWHERE = Provenance(argv=(), git_revision=None, packages={}, host="here", pytho
 ATTEMPT = "000001-abc"
 
 
-def commit(store: ConditionalStore, plan: Plan, stage: str, folder: Path, hour: int = 1) -> Manifest:
-    """Commit two small files for each output of a planned stage, as its run would."""
-    planned = plan.nodes[stage]
-    assert isinstance(planned.node, StageNode)
-    assert planned.payload is not None
-    assert planned.key is not None
-    paths = StagePaths(planned.node.kind, planned.key)
-    write_spec(store, paths, planned.payload)
-    from stages.catalog import STAGES
+@pytest.fixture
+def commit(store: LocalStore, tmp_path: Path) -> Callable[[Plan, str], Manifest]:
+    """Commits two small files for each output of a planned stage, as its run would."""
 
-    stage_kind = STAGES[planned.node.kind]
-    outputs = {}
-    for output in stage_kind.outputs:
-        entries = []
-        for name in ("artifact.json", "data.bin"):
-            source = folder / f"{stage}-{output}-{name}"
-            source.write_text(name)
-            entry = store.upload(f"{paths.attempt(ATTEMPT).out(output)}/{name}", source)
-            entries.append(entry.model_copy(update={"path": name}))
-        outputs[output] = tuple(entries)
-    manifest = Manifest(
-        stage=planned.node.kind,
-        key=planned.key,
-        version=stage_kind.version,
-        attempt=ATTEMPT,
-        epoch=1,
-        outputs=outputs,
-        numbers={},
-        inputs={},
-        created=f"2026-01-01T{hour:02d}:00:00+00:00",
-        seconds=1.0,
-        provenance=NOWHERE,
-    )
-    store.create(paths.manifest, encode(manifest))
-    return manifest
+    def commit(plan: Plan, stage: str) -> Manifest:
+        planned = plan.nodes[stage]
+        assert isinstance(planned.node, StageNode)
+        assert planned.payload is not None
+        assert planned.key is not None
+        paths = StagePaths(planned.node.kind, planned.key)
+        write_spec(store, paths, planned.payload)
+        outputs: dict[str, tuple[FileEntry, ...]] = {}
+        for output in STAGES[planned.node.kind].outputs:
+            entries: list[FileEntry] = []
+            for name in ("artifact.json", "data.bin"):
+                source = tmp_path / "upload"
+                source.write_text(f"{stage} {output} {name}")
+                entry = store.upload(f"{paths.attempt(ATTEMPT).out(output)}/{name}", source)
+                entries.append(entry.model_copy(update={"path": name}))
+            outputs[output] = tuple(entries)
+        manifest = Manifest(
+            stage=planned.node.kind,
+            key=planned.key,
+            version=STAGES[planned.node.kind].version,
+            attempt=ATTEMPT,
+            epoch=1,
+            outputs=outputs,
+            numbers={},
+            inputs={},
+            created="2026-01-01T01:00:00+00:00",
+            seconds=1.0,
+            provenance=NOWHERE,
+        )
+        store.create(paths.manifest, encode(manifest))
+        return manifest
 
-
-def commit_all(store: ConditionalStore, plan: Plan, folder: Path) -> dict[str, Manifest]:
-    """Commit every stage that the plan runs; the manifests by key."""
-    manifests: dict[str, Manifest] = {}
-    for planned in plan.nodes.values():
-        if planned.decision == "run":
-            manifest = commit(store, plan, planned.node.id, folder)
-            manifests[manifest.key] = manifest
-    return manifests
+    return commit
 
 
-def save_progress(store: LocalStore, planned: PlannedNode, step: int) -> None:
-    """A committed step of an attempt that did not finish."""
-    assert isinstance(planned.node, StageNode)
-    assert planned.key is not None
-    paths = StagePaths(planned.node.kind, planned.key)
-    store.create(f"{paths.attempt(ATTEMPT).progress(step)}/state", b"weights")
-    StoreProgress(store, paths, ATTEMPT, (ProgressPoint(attempt=ATTEMPT, step=step),), lambda: None).commit(step)
+@pytest.fixture
+def commit_all(commit: Callable[[Plan, str], Manifest]) -> Callable[[Plan], dict[str, Manifest]]:
+    """Commits every stage that a plan runs; the manifests by key."""
+
+    def commit_all(plan: Plan) -> dict[str, Manifest]:
+        made = [commit(plan, node) for node, planned in plan.nodes.items() if planned.decision == "run"]
+        return {manifest.key: manifest for manifest in made}
+
+    return commit_all
 
 
-def decisions(plan: Plan) -> dict[str, str]:
-    return {node: planned.decision for node, planned in plan.nodes.items()}
+@pytest.fixture
+def save_progress(store: LocalStore) -> Callable[[Plan, str, int], None]:
+    """Commits a step of an attempt that did not finish."""
 
+    def save_progress(plan: Plan, stage: str, step: int) -> None:
+        planned = plan.nodes[stage]
+        assert isinstance(planned.node, StageNode)
+        assert planned.key is not None
+        paths = StagePaths(planned.node.kind, planned.key)
+        store.create(f"{paths.attempt(ATTEMPT).progress(step)}/state", b"weights")
+        StoreProgress(store, paths, ATTEMPT, (), lambda: None).commit(step)
 
-__all__ = ["commit", "commit_all", "decisions", "save_progress", "stage_inputs"]
+    return save_progress

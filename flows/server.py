@@ -17,6 +17,7 @@ from stages.errors import TemperError
 
 START_SECONDS = 90.0
 STOP_SECONDS = 5.0
+DRAIN_SECONDS = 5.0
 POLL_SECONDS = 0.1
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -108,6 +109,7 @@ def prefect_server(home: Path) -> Generator[str]:
         server.wait_until_ready()
         yield server.address
     finally:
+        _drain()
         os.environ.pop("PREFECT_API_URL", None)
         server.stop()
 
@@ -130,6 +132,15 @@ def _claim_folder(home: Path) -> tuple[Path, int]:
 def _without_prefect() -> dict[str, str]:
     """The environment without the settings of the user's own Prefect, which are for other servers."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+
+
+def _drain() -> None:
+    """Have Prefect send what it holds back, which it would try at exit for minutes when the server is gone."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler().flush()
+    EventsWorker.drain_all(timeout=DRAIN_SECONDS)
 
 
 def _answers(address: str) -> bool:

@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("request", type=Path, help="file with a StageRequest as JSON")
     path = parser.parse_args(argv).request
     hold()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("stages").setLevel(logging.INFO)
     try:
         request = read_request(path)
     except UserError as error:

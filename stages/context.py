@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stages.contract import Beat, ExternalInput, ProgressArea, SourceRef, StageInput, StageRequest
 from stages.errors import UserError
-from stages.sources.catalog import open_source
+from stages.sources.resolve import open_source
 from stages.store.conditional import ConditionalStore
 from stages.store.inputs import fetch_input
 from stages.store.layout import StagePaths

@@ -2,11 +2,15 @@
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Completed
+from prefect.tasks import Task
 
+from pipelines.spec.nodes import Retry
 from stages.errors import StorageError
+from tasks.display import describe_seconds
 from tasks.execute_stage import execute_stage
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 
@@ -18,11 +22,41 @@ def run_stage(work: StageWork) -> State[StageDone]:
     Raises:
         StageFailedError: with the cause.
     """
-    work.display.start(work.node.id, "starting")
-    logger = get_run_logger()
+    stage = work.node.id
+    work.display.start(stage, "starting")
     try:
-        done = execute_stage(work, logger.info)
+        with work.stop.busy():
+            done = execute_stage(work, get_run_logger().info)
     except StorageError as error:
-        raise StageFailedError("storage", str(error), "storage" in work.node.retry.on) from error
-    work.display.end(work.node.id, describe_done(done))
+        failure = StageFailedError("storage", str(error), "storage" in work.node.retry.on)
+        work.display.end(stage, _describe_failure(failure, work.node.retry))
+        raise failure from error
+    except StageFailedError as error:
+        work.display.end(stage, _describe_failure(error, work.node.retry))
+        raise
+    work.display.end(stage, describe_done(done))
     return Completed(name=done.state, message=describe_done(done), data=done)
+
+
+def is_retriable(_task: Task[..., object], _run: TaskRun, state: State[object]) -> bool:
+    """Whether the failed attempt's cause stands in the stage's `retry.on`. Prefect takes plain functions only."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, StageFailedError) and error.retriable
+
+
+def describe_done(done: StageDone) -> str:
+    """For example `done in 41 s, steps 1-24`."""
+    if done.state == "Reused":
+        return f"reused, committed by attempt {done.manifest.attempt.partition('-')[0]} at {done.manifest.created[:19]}"
+    word = "resumed and done" if done.state == "Resumed" else "done"
+    steps = "" if done.first_step is None else f", steps {done.first_step}-{done.last_step}"
+    return f"{word} in {describe_seconds(done.seconds)}{steps}"
+
+
+def _describe_failure(error: StageFailedError, retry: Retry) -> str:
+    context = TaskRunContext.get()
+    attempts = context.task_run.run_count if context is not None else 1
+    if not error.retriable or attempts > retry.max:
+        return f"failed, {error}"
+    delay = retry.delay[min(attempts, len(retry.delay)) - 1] if retry.delay else 0.0
+    return f"attempt {attempts} of {retry.max + 1} failed, {error}\nnext attempt in about {describe_seconds(delay)}"

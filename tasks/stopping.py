@@ -12,8 +12,9 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._num_busy = 0
         self.reason = ""
-        self.signal_number: int | None = None
 
     def request(self, reason: str) -> None:
         """Ask everything that waits to stop; the first reason stays."""
@@ -25,6 +26,23 @@ class StopSignal:
     def requested(self) -> bool:
         """Whether a stop was asked for."""
         return self._event.is_set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is at work that must end by itself, such as an attempt that saves its progress."""
+        with self._lock:
+            return self._num_busy > 0
+
+    @contextmanager
+    def busy(self) -> Generator[None]:
+        """Marks such work."""
+        with self._lock:
+            self._num_busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_busy -= 1
 
     def wait(self, seconds: float) -> bool:
         """Sleep for at most `seconds`; True as soon as a stop is requested."""
@@ -49,7 +67,6 @@ def stop_on_signals(stop: StopSignal) -> Generator[None]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         restore()
-        stop.signal_number = number
         stop.request(f"stopped by {signal.Signals(number).name}")
 
     for number in numbers:

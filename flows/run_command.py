@@ -1,0 +1,68 @@
+"""`temper run`: with a scheduler where there is work, without one where all is committed."""
+
+import os
+from argparse import Namespace
+
+from rich.console import Console
+
+from flows.finish import close_run
+from flows.pipeline_run import PipelineRun, Surroundings, reuse_all
+from flows.server import prefect_server
+from pipelines.spec.load import load_pipeline
+from pipelines.spec.nodes import Pipeline
+from pipelines.spec.plan import Plan, make_plan
+from stages.errors import TemperError
+from stages.store.conditional import ConditionalStore, open_store
+from stages.store.runs import new_run_id, write_plan
+from tasks.display import Display
+from tasks.report.files import project_state_dir
+from tasks.stopping import StopSignal
+
+STOP_CODES = {"stopped by SIGINT": 130, "stopped by SIGTERM": 143}
+
+
+def run(arguments: Namespace) -> int:
+    """Run the pipeline; returns the exit code.
+
+    Raises:
+        TemperError: it cannot be planned, or the scheduler cannot be started.
+    """
+    pipeline = load_pipeline(arguments.file, arguments.profile, arguments.set)
+    store = open_store(pipeline.store)
+    if not arguments.force and not os.environ.get("PREFECT_API_URL"):
+        plan = make_plan(pipeline, store, (), arguments.only, arguments.until)
+        if not plan.has_work:
+            return _reuse(plan, store)
+    return _schedule(arguments, pipeline)
+
+
+def _reuse(plan: Plan, store: ConditionalStore) -> int:
+    console, run_id = Console(), new_run_id()
+    write_plan(store, plan.pipeline.name, run_id, plan.to_json().encode())
+    with Display(console) as display:
+        pipeline_run = PipelineRun(plan, store, run_id, Surroundings(display, StopSignal(), None))
+        reuse_all(pipeline_run)
+    return 0 if close_run(pipeline_run, console).outcome == "succeeded" else 1
+
+
+def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
+    with prefect_server(project_state_dir(pipeline.path) / "prefect"):
+        from flows.pipeline import run_pipeline
+
+        state = run_pipeline.with_options(flow_run_name=pipeline.name)(
+            pipeline=str(arguments.file.absolute()),
+            profile=arguments.profile,
+            overrides=arguments.set,
+            only=arguments.only,
+            until=arguments.until,
+            force=arguments.force,
+            return_state=True,
+        )
+        if state.is_completed():
+            return 0
+        if state.is_cancelled():
+            return STOP_CODES.get(state.message or "", 130)
+        error = state.result(raise_on_failure=False)
+    if isinstance(error, TemperError):
+        raise error
+    return 1

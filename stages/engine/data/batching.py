@@ -1,7 +1,6 @@
 """Rows of tokens as fixed-shape arrays: one layout for training, scoring and groups of responses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,17 +10,22 @@ WIDTH_MULTIPLE = 16
 """Widths are rounded up to a multiple of this, so that few shapes are compiled."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """One prompt and one response, in token ids; the response ends with its end token.
+class Branch(NamedTuple):
+    """What goes on from a trunk: tokens that are given, then tokens to predict."""
 
-    Attributes:
-        id: the row's id, for messages.
+    stem: Sequence[int]
+    response: Sequence[int]
+
+
+class Tree(NamedTuple):
+    """One row: tokens that all branches share, and the branches, which do not see each other.
+
+    An example is a tree whose only branch has no stem, a group of responses one whose branches have none, and examples
+    with a common beginning are a tree whose stems are the rests of their prompts.
     """
 
-    id: str
-    prompt: tuple[int, ...]
-    response: tuple[int, ...]
+    trunk: Sequence[int]
+    branches: Sequence[Branch]
 
 
 class Batch(NamedTuple):
@@ -34,7 +38,7 @@ class Batch(NamedTuple):
         tokens: input ids, 0 in padding.
         positions: position in the sequence that the token belongs to: branches all go on from their trunk's end.
         segment_ids: 0 in padding, else 1.
-        branch_ids: 0 in the trunk, else the number of the response, from 1.
+        branch_ids: 0 in the trunk, else the number of the branch, from 1.
         target_sources: index in the row of the input whose output predicts the target.
         targets: ids to predict, 0 where there is none.
         target_mask: where there is a target.
@@ -54,71 +58,43 @@ def round_up(length: int, multiple: int = WIDTH_MULTIPLE) -> int:
     return max(1, -(-length // multiple)) * multiple
 
 
-def example_width(prompt: Sequence[int], responses: Sequence[Sequence[int]]) -> int:
+def tree_width(tree: Tree) -> int:
     """Inputs of one row: no output follows the last token of a response, so that it is a target only."""
-    return len(prompt) + sum(len(response) - 1 for response in responses)
+    return len(tree.trunk) + sum(len(branch.stem) + len(branch.response) - 1 for branch in tree.branches)
 
 
-def pack_examples(examples: Sequence[Example], *, width: int | None = None, num_targets: int | None = None) -> Batch:
-    """One example a row, as a trunk without branches.
+def pack_trees(trees: Sequence[Tree], *, max_response: int, width: int | None = None) -> Batch:
+    """One tree a row.
 
-    Args:
-        examples: the rows.
-        width: T; the longest row rounded up when not given.
-        num_targets: R; the longest response rounded up when not given.
-
-    Raises:
-        ValueError: an example is longer than the given sizes.
-    """
-    if width is None:
-        width = round_up(max(example_width(example.prompt, [example.response]) for example in examples))
-    if num_targets is None:
-        num_targets = round_up(max(len(example.response) for example in examples))
-    batch = _empty(len(examples), width, num_targets)
-    for row, example in enumerate(examples):
-        trunk = (*example.prompt, *example.response[:-1])
-        _check_fits(row, len(trunk), width, len(example.response), num_targets)
-        _put_inputs(batch, row, 0, trunk, first_position=0, branch=0)
-        _put_targets(batch, row, 0, example.response, len(example.prompt) - 1, len(example.prompt))
-    return batch
-
-
-def pack_groups(
-    prompts: Sequence[Sequence[int]],
-    responses: Sequence[Sequence[Sequence[int]]],
-    *,
-    max_response: int,
-    width: int | None = None,
-) -> Batch:
-    """One group a row: its prompt once as the trunk, its G responses as branches.
-
-    Targets are laid out as [G * max_response], so that an array of shape [B, G, max_response] reshapes onto them.
+    Targets are laid out as [branches * max_response], so that an array [B, branches, max_response] reshapes onto them.
 
     Args:
-        prompts: ids of each prompt.
-        responses: for each prompt the same number of responses, each with its end token if it has one.
-        max_response: targets of each response.
-        width: T; the longest row rounded up when not given.
+        trees: with the same number of branches each.
+        max_response: targets of each branch.
+        width: T; the widest tree rounded up when not given.
 
     Raises:
-        ValueError: groups of different sizes, or a group longer than the given sizes.
+        ValueError: trees of different numbers of branches, an empty response, a response without a token before it, or
+            a tree that does not fit the given sizes.
     """
-    group_size = len(responses[0])
-    if any(len(group) != group_size for group in responses) or len(prompts) != len(responses):
-        raise ValueError(
-            f"{len(prompts)} prompts with groups of {sorted({len(group) for group in responses})} responses"
-        )
+    num_branches = len(trees[0].branches)
+    if any(len(tree.branches) != num_branches for tree in trees):
+        raise ValueError(f"trees of {sorted({len(tree.branches) for tree in trees})} branches in one batch")
     if width is None:
-        width = round_up(max(map(example_width, prompts, responses)))
-    batch = _empty(len(prompts), width, group_size * max_response)
-    for row, (prompt, group) in enumerate(zip(prompts, responses, strict=True)):
-        _check_fits(row, example_width(prompt, group), width, max(map(len, group)), max_response)
-        _put_inputs(batch, row, 0, prompt, first_position=0, branch=0)
-        start = len(prompt)
-        for index, response in enumerate(group):
-            _put_inputs(batch, row, start, response[:-1], first_position=len(prompt), branch=index + 1)
-            _put_targets(batch, row, index * max_response, response, len(prompt) - 1, start)
-            start += len(response) - 1
+        width = round_up(max(map(tree_width, trees)))
+    batch = _empty(len(trees), width, num_branches * max_response)
+    for row, tree in enumerate(trees):
+        _check_tree(row, tree, width, max_response)
+        _put_inputs(batch, row, 0, tree.trunk, first_position=0, branch=0)
+        start = len(tree.trunk)
+        for index, (stem, response) in enumerate(tree.branches):
+            given = [*stem, *response[:-1]]
+            _put_inputs(batch, row, start, given, first_position=len(tree.trunk), branch=index + 1)
+            # The first target follows the stem, or the trunk where there is no stem.
+            before = start + len(stem) - 1 if stem else len(tree.trunk) - 1
+            sources = [before, *range(start + len(stem), start + len(given))]
+            _put_targets(batch, row, index * max_response, response, sources)
+            start += len(given)
     return batch
 
 
@@ -147,9 +123,12 @@ def _empty(num_rows: int, width: int, num_targets: int) -> Batch:
     return Batch(tokens, positions, segment_ids, branch_ids, sources, targets, mask)
 
 
-def _check_fits(row: int, inputs: int, width: int, response: int, num_targets: int) -> None:
-    if inputs > width or response > num_targets:
-        raise ValueError(f"row {row}: {inputs} inputs and {response} targets do not fit {width} and {num_targets}")
+def _check_tree(row: int, tree: Tree, width: int, max_response: int) -> None:
+    inputs, longest = tree_width(tree), max(len(branch.response) for branch in tree.branches)
+    if inputs > width or longest > max_response:
+        raise ValueError(f"row {row}: {inputs} inputs and {longest} targets do not fit {width} and {max_response}")
+    if not all(branch.response and (branch.stem or tree.trunk) for branch in tree.branches):
+        raise ValueError(f"row {row}: a response is empty, or has no token before it")
 
 
 def _put_inputs(batch: Batch, row: int, start: int, ids: Sequence[int], first_position: int, branch: int) -> None:
@@ -160,9 +139,8 @@ def _put_inputs(batch: Batch, row: int, start: int, ids: Sequence[int], first_po
     batch.branch_ids[row, here] = branch
 
 
-def _put_targets(batch: Batch, row: int, at: int, ids: Sequence[int], prompt_end: int, branch_start: int) -> None:
-    """The first target is predicted by the prompt's last token, each further one by the target before it."""
+def _put_targets(batch: Batch, row: int, at: int, ids: Sequence[int], sources: Sequence[int]) -> None:
     here = slice(at, at + len(ids))
-    batch.target_sources[row, here] = [prompt_end, *range(branch_start, branch_start + len(ids) - 1)][: len(ids)]
+    batch.target_sources[row, here] = sources
     batch.targets[row, here] = ids
     batch.target_mask[row, here] = True

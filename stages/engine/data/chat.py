@@ -8,7 +8,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import JsonValue
 
-from stages.engine.data.batching import Example
+from stages.engine.data.examples import Example
 from stages.engine.data.records import Message, Row
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError

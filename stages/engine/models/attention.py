@@ -1,0 +1,103 @@
+"""Grouped-query attention: the projections, and attention under a mask."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from stages.engine.models.architecture import Architecture
+from stages.engine.models.rope import Rope, rotate
+
+MASKED = -1e30
+"""Score of a key that must not be seen; finite, so that a row without any key stays finite."""
+
+
+class KeyValue(NamedTuple):
+    """Keys and values of one layer, or of all layers with a leading axis."""
+
+    key: Float[Array, "*L B T K H"]
+    value: Float[Array, "*L B T K H"]
+
+
+Attend = Callable[[Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array, "B T K H"]], Float[Array, "B T N H"]]
+"""How queries meet the keys and values of their own tokens, and whatever is cached."""
+
+
+def tree_mask(segment_ids: Int[Array, "B T"], branch_ids: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
+    """Who sees whom, queries by keys: the same or an earlier index of the same segment, on the trunk or its own branch.
+
+    Segment 0 is padding and sees only itself, so that its softmax is defined. Branch 0 is the trunk.
+    """
+    index = jnp.arange(segment_ids.shape[1])
+    causal = index[:, None] >= index[None, :]
+    same_segment = segment_ids[:, :, None] == segment_ids[:, None, :]
+    key_branch = branch_ids[:, None, :]
+    same_branch = (key_branch == 0) | (key_branch == branch_ids[:, :, None])
+    real = (segment_ids != 0)[:, :, None]
+    return jnp.where(real, causal & same_segment & same_branch, index[:, None] == index[None, :])
+
+
+class Part(NamedTuple):
+    """Keys and values that queries meet, with who may see them.
+
+    Rows may share keys: with C rows of keys, each serves B / C consecutive rows of queries and is never copied.
+    """
+
+    key: Float[Array, "C S K H"]
+    value: Float[Array, "C S K H"]
+    mask: Bool[Array, "#B #T S"]
+
+
+def attend_parts(q_BTNH: Float[Array, "B T N H"], parts: Sequence[Part]) -> Float[Array, "B T N H"]:
+    """Softmax attention over all parts together, as if their keys stood in one sequence."""
+    masked = [jnp.where(part.mask[:, None, None], _scores(q_BTNH, part.key), MASKED) for part in parts]
+    weights = jax.nn.softmax(jnp.concatenate(masked, axis=-1), axis=-1)
+    ends = list(accumulate(part.key.shape[1] for part in parts))
+    pieces = jnp.split(weights, ends[:-1], axis=-1)
+    mixed = [_mix(piece, part.value) for piece, part in zip(pieces, parts, strict=True)]
+    return reduce(jnp.add, mixed).reshape(q_BTNH.shape)
+
+
+def _scores(q_BTNH: Float[Array, "B T N H"], k_CSKH: Float[Array, "C S K H"]) -> Float[Array, "B K R T S"]:
+    """Scaled dot products; R = N / K query heads share one key head."""
+    batch, length, _, size = q_BTNH.shape
+    shared, keys, kv_heads, _ = k_CSKH.shape
+    q_CGTKRH = q_BTNH.reshape(shared, batch // shared, length, kv_heads, -1, size)
+    out = jnp.einsum("CGTKRH,CSKH->CGKRTS", q_CGTKRH, k_CSKH) * size**-0.5
+    return out.reshape(batch, kv_heads, -1, length, keys)
+
+
+def _mix(weights_BKRTS: Float[Array, "B K R T S"], v_CSKH: Float[Array, "C S K H"]) -> Float[Array, "B T K R H"]:
+    """Weighted sum of values."""
+    shared = v_CSKH.shape[0]
+    weights_CGKRTS = weights_BKRTS.reshape(shared, -1, *weights_BKRTS.shape[1:])
+    out = jnp.einsum("CGKRTS,CSKH->CGTKRH", weights_CGKRTS, v_CSKH)
+    return out.reshape(-1, *out.shape[2:])
+
+
+class Attention(nnx.Module):
+    """The four projections around attention."""
+
+    def __init__(self, arch: Architecture, *, rngs: nnx.Rngs) -> None:
+        queries, keys = arch.num_heads * arch.head_size, arch.num_kv_heads * arch.head_size
+        self.head_size = arch.head_size
+        self.q_proj = nnx.Linear(arch.width, queries, use_bias=False, rngs=rngs)
+        self.k_proj = nnx.Linear(arch.width, keys, use_bias=False, rngs=rngs)
+        self.v_proj = nnx.Linear(arch.width, keys, use_bias=False, rngs=rngs)
+        self.o_proj = nnx.Linear(queries, arch.width, use_bias=False, rngs=rngs)
+
+    def __call__(
+        self, x_BTD: Float[Array, "B T D"], rope: Rope, attend: Attend
+    ) -> tuple[Float[Array, "B T D"], KeyValue]:
+        """Returns the block's output and the tokens' own keys and values."""
+        shape = (*x_BTD.shape[:2], -1, self.head_size)
+        q = rotate(self.q_proj(x_BTD).reshape(shape), rope)
+        k = rotate(self.k_proj(x_BTD).reshape(shape), rope)
+        v = self.v_proj(x_BTD).reshape(shape)
+        out = attend(q, k, v)
+        return self.o_proj(out.reshape(*out.shape[:2], -1)), KeyValue(k, v)

@@ -1,0 +1,99 @@
+"""A model input as a decoder and a tokenizer: a base from its source, under the adapter of an earlier stage."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+from pydantic import ValidationError
+
+from stages.contract import ARTIFACT_FILE, Adapter, ExternalInput, ModelArtifact, SourceRef, StageContext
+from stages.engine.data.chat import Chat
+from stages.engine.data.gguf import open_gguf
+from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
+from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
+from stages.engine.models.config import LoraConfig
+from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, split
+from stages.engine.models.weights.load import load_decoder
+from stages.errors import UserError
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model input, ready to run.
+
+    Attributes:
+        base: where the base came from.
+        frozen: structure and base weights.
+        adapter: its trained part, empty for a bare base that nothing is trained on.
+        chat: its tokenizer and chat template.
+    """
+
+    base: SourceRef
+    frozen: Frozen
+    adapter: Weights
+    chat: Chat
+
+
+def load_model(context: StageContext, name: str = "model") -> LoadedModel:
+    """Loads an input as it is, for sampling and scoring."""
+    artifact, folder = _describe(context, name)
+    if artifact.adapter is None:
+        return _load(context, artifact, None, None)
+    return _load(context, artifact, _lora_of(artifact.adapter), folder / artifact.adapter.file)
+
+
+def load_trained_model(context: StageContext, lora: LoraConfig, seed: int, name: str = "model") -> LoadedModel:
+    """Loads an input to be trained: its adapter goes on, or a fresh one starts.
+
+    Raises:
+        UserError: the input's adapter was trained with other settings.
+    """
+    artifact, folder = _describe(context, name)
+    if artifact.adapter is None:
+        return _load(context, artifact, lora, None, seed)
+    found = _lora_of(artifact.adapter)
+    if found != lora:
+        raise UserError(
+            f"input `{name}` has an adapter with {_words(found)}; model.lora asks for {_words(lora)}. "
+            "Use the same section in both stages, or start from a base without an adapter"
+        )
+    return _load(context, artifact, lora, folder / artifact.adapter.file, seed)
+
+
+def _describe(context: StageContext, name: str) -> tuple[ModelArtifact, Path]:
+    given = context.input(name)
+    if isinstance(given, ExternalInput):
+        return ModelArtifact(base=given.source), context.scratch
+    folder = context.input_dir(name)
+    try:
+        return ModelArtifact.model_validate_json((folder / ARTIFACT_FILE).read_bytes()), folder
+    except (OSError, ValidationError) as error:
+        raise UserError(f"input `{name}`: {folder} holds no model: {error}") from error
+
+
+def _words(lora: LoraConfig) -> str:
+    return f"rank {lora.rank}, alpha {lora.alpha:g} on {', '.join(lora.targets)}"
+
+
+def _lora_of(adapter: Adapter) -> LoraConfig:
+    return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file"}))
+
+
+def _load(
+    context: StageContext, artifact: ModelArtifact, lora: LoraConfig | None, adapter_file: Path | None, seed: int = 0
+) -> LoadedModel:
+    path = context.source_path(artifact.base)
+    chat = Chat(_tokenizer(path))
+    model = load_decoder(path)
+    if lora is not None:
+        attach_lora(model, lora, jax.random.key(seed))
+    frozen, adapter = split(model)
+    if adapter_file is not None:
+        adapter = load_adapter(adapter_file, adapter)
+    return LoadedModel(artifact.base, frozen, adapter, chat)
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    if path.suffix == ".gguf":
+        return tokenizer_from_gguf(open_gguf(path).metadata, str(path))
+    return load_tokenizer(path)

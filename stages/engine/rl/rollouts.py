@@ -1,0 +1,76 @@
+"""Prompts sampled and scored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from stages.engine.data.chat import Chat
+from stages.engine.data.records import Row
+from stages.engine.models.lora import Weights
+from stages.engine.rewards.catalog import Reward
+from stages.engine.rollout.native.sampler import NativeSampler, Responses
+
+
+class Prompt(NamedTuple):
+    """A prompt in ids, and the answer that its responses are scored against."""
+
+    ids: list[int]
+    answer: str
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """P prompts with G scored responses each.
+
+    Attributes:
+        prompts: as sampled.
+        responses: to each prompt.
+        rewards: of each response.
+    """
+
+    prompts: Sequence[Prompt]
+    responses: Responses
+    rewards: Float32[np.ndarray, "P G"]
+
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens in all."""
+        return sum(len(response) for group in self.responses.tokens for response in group)
+
+
+def make_prompts(rows: Sequence[Row], chat: Chat) -> list[Prompt]:
+    """Every row's prompt, in the rows' order."""
+    return [Prompt(chat.prompt_ids(row.messages), row.answer) for row in rows]
+
+
+def collect(
+    sampler: NativeSampler,
+    weights: Weights,
+    prompts: Sequence[Prompt],
+    rows: Sequence[int],
+    *,
+    step: int,
+    chat: Chat,
+    reward: Reward,
+) -> Rollout:
+    """Samples responses to some rows of the dataset and scores them.
+
+    Args:
+        sampler: of the policy.
+        weights: the policy's trained part.
+        prompts: of the whole dataset.
+        rows: which to sample; a row's number is its prompt id, so that its samples are its own.
+        step: see `NativeSampler.sample`.
+        chat: turns responses into text.
+        reward: from a response's text and the answer.
+    """
+    chosen = [prompts[row] for row in rows]
+    responses = sampler.sample(weights, [prompt.ids for prompt in chosen], rows, step)
+    rewards = [
+        [reward(chat.reply_text(response), prompt.answer) for response in group]
+        for prompt, group in zip(chosen, responses.tokens, strict=True)
+    ]
+    return Rollout(chosen, responses, np.array(rewards, np.float32))

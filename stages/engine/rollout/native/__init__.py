@@ -1,0 +1,1 @@
+"""Our own sampler: prefill, then compiled decode."""

@@ -1,0 +1,141 @@
+"""The native sampler: prompts in ids to responses in ids, in batches of one fixed shape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int, Int32, Key
+
+from stages.engine.data.batching import round_up
+from stages.engine.data.examples import shared_prefix
+from stages.engine.models.lora import Frozen, Weights, bind
+from stages.engine.models.transformer import Cells
+from stages.engine.rollout.config import SamplingConfig
+from stages.engine.rollout.native.generate import Generated, generate
+from stages.engine.rollout.sampling import make_row_keys
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Responses to P prompts, G to each.
+
+    Attributes:
+        tokens: ids by prompt and sample, the end token included where the response has one.
+        logprobs: of each token under the distribution it was drawn from, in nats; 0 after a response's end.
+        ended: whether the response closed with an end token, and was not cut off.
+    """
+
+    tokens: list[list[tuple[int, ...]]]
+    logprobs: Float32[np.ndarray, "P G R"]
+    ended: Bool[np.ndarray, "P G"]
+
+
+class NativeSampler:
+    """Samples from a base under any adapter of one structure.
+
+    A response depends on the weights, its prompt and (seed, step, prompt id, sample index): not on the batch it is
+    drawn in.
+    """
+
+    def __init__(
+        self,
+        frozen: Frozen,
+        end_tokens: frozenset[int],
+        config: SamplingConfig,
+        *,
+        group_size: int,
+        micro_batch: int,
+        prompts: Sequence[Sequence[int]],
+        seed: int,
+    ) -> None:
+        """Prepares the compiled function.
+
+        Args:
+            frozen: of the model.
+            end_tokens: any of these ends a response.
+            config: how tokens are drawn.
+            group_size: G.
+            micro_batch: prompts sampled at once; what is missing to it is filled up and dropped.
+            prompts: all that will be sampled: their common beginning is computed once a batch, and the longest
+                gives the batch its width.
+            seed: of all samples.
+        """
+        self._base = frozen.base
+        self._config = config
+        self._group_size = group_size
+        self._micro_batch = micro_batch
+        self._prefix = jnp.asarray(prompts[0][: shared_prefix(prompts)], jnp.int32)
+        self._width = round_up(max(map(len, prompts)) - len(self._prefix))
+        self._seed = seed
+        ends = jnp.asarray(sorted(end_tokens), jnp.int32)
+
+        def run(adapter: Weights, base: Cells, prefix: Array, prompts: Array, lengths: Array, keys: Array) -> Generated:
+            policy = bind(frozen.graph, adapter, base)
+            return generate(
+                policy, prefix, prompts, lengths, keys, ends, config.temperature, config.max_response_tokens
+            )
+
+        self._run = jax.jit(run)
+
+    def sample(
+        self, adapter: Weights, prompts: Sequence[Sequence[int]], prompt_ids: Sequence[int], step: int
+    ) -> Responses:
+        """Draws G responses to each prompt.
+
+        Args:
+            adapter: weights to sample with.
+            prompts: ids.
+            prompt_ids: a number for each prompt, the same whenever it is sampled again.
+            step: another number gives other samples.
+        """
+        parts = [
+            self._sample_batch(
+                adapter,
+                prompts[start : start + self._micro_batch],
+                prompt_ids[start : start + self._micro_batch],
+                step,
+            )
+            for start in range(0, len(prompts), self._micro_batch)
+        ]
+        return Responses(
+            tokens=[group for part in parts for group in part.tokens],
+            logprobs=np.concatenate([part.logprobs for part in parts]),
+            ended=np.concatenate([part.ended for part in parts]),
+        )
+
+    def _sample_batch(
+        self, adapter: Weights, prompts: Sequence[Sequence[int]], prompt_ids: Sequence[int], step: int
+    ) -> Responses:
+        missing = self._micro_batch - len(prompts)
+        rests = [*(prompt[len(self._prefix) :] for prompt in prompts), *([[0]] * missing)]
+        padded, lengths = _pad(rests, self._width), np.array([*map(len, rests)], np.int32)
+        keys = self._keys(np.array([*prompt_ids, *([0] * missing)], np.int32), step)
+        drawn: Generated = jax.device_get(self._run(adapter, self._base, self._prefix, padded, lengths, keys))
+        return self._unpad(drawn, len(prompts))
+
+    def _keys(self, prompt_ids: Int32[np.ndarray, " P"], step: int) -> Key[Array, "P G"]:
+        return make_row_keys(self._seed, step, jnp.asarray(prompt_ids), self._group_size)
+
+    def _unpad(self, drawn: Generated, num_prompts: int) -> Responses:
+        shape = (-1, self._group_size)
+        lengths = np.asarray(drawn.lengths).reshape(shape)[:num_prompts]
+        tokens = np.asarray(drawn.tokens).reshape(*shape, self._config.max_response_tokens)
+        logprobs = np.asarray(drawn.logprobs).reshape(tokens.shape)[:num_prompts]
+        real = np.arange(tokens.shape[-1]) < lengths[:, :, None]
+        return Responses(
+            tokens=[
+                [tuple(row[:length].tolist()) for row, length in zip(group, group_lengths, strict=True)]
+                for group, group_lengths in zip(tokens, lengths, strict=False)
+            ],
+            logprobs=np.where(real, logprobs, np.float32(0)),
+            ended=np.asarray(drawn.ended).reshape(shape)[:num_prompts],
+        )
+
+
+def _pad(rows: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "P T"]:
+    padded = np.zeros((len(rows), width), np.int32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded

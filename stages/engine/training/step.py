@@ -1,0 +1,96 @@
+"""Gradients as sums with a denominator, and the update that divides them.
+
+Accumulated over any split of a batch, sum of gradients over sum of denominators is the whole batch's gradient.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from stages.engine.models.lora import Weights
+from stages.engine.models.transformer import Cells
+
+BatchT = TypeVar("BatchT")
+
+
+class Loss(NamedTuple):
+    """A loss that is not yet reduced.
+
+    Attributes:
+        total: sum over the batch.
+        denominator: what the sum is divided by once all parts are added.
+        sums: further sums over the same denominator, for metrics.
+    """
+
+    total: Float[Array, ""]
+    denominator: Float[Array, ""]
+    sums: dict[str, Float[Array, ""]]
+
+
+class Gradient(NamedTuple):
+    """A loss with the gradient of its total."""
+
+    loss: Loss
+    weights: Weights
+
+
+class Applied(NamedTuple):
+    """What one update gives.
+
+    Attributes:
+        weights: after the update.
+        optimizer: its state after the update.
+        grad_norm: global norm of the averaged gradient, before clipping.
+    """
+
+    weights: Weights
+    optimizer: optax.OptState
+    grad_norm: Float[Array, ""]
+
+
+LossFunction = Callable[[Weights, Cells, BatchT], Loss]
+"""From trained weights, frozen weights and a batch."""
+
+
+def make_gradient(loss_function: LossFunction[BatchT]) -> Callable[[Weights, Cells, BatchT], Gradient]:
+    """A compiled function from trained weights, frozen weights and a batch to its gradient."""
+
+    def total(weights: Weights, base: Cells, batch: BatchT) -> tuple[Float[Array, ""], Loss]:
+        loss = loss_function(weights, base, batch)
+        return loss.total, loss
+
+    def gradient(weights: Weights, base: Cells, batch: BatchT) -> Gradient:
+        weights_gradient, loss = jax.grad(total, has_aux=True)(weights, base, batch)
+        return Gradient(loss, weights_gradient)
+
+    return jax.jit(gradient)
+
+
+@jax.jit
+def add_gradients(first: Gradient, second: Gradient) -> Gradient:
+    """Sums of two parts of a batch."""
+    return jax.tree.map(jnp.add, first, second)
+
+
+def make_update(optimizer: optax.GradientTransformation) -> Callable[[Weights, optax.OptState, Gradient], Applied]:
+    """A compiled function that divides a gradient by its denominator and applies it."""
+
+    def update(weights: Weights, state: optax.OptState, gradient: Gradient) -> Applied:
+        averaged = jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights)
+        changes, state = optimizer.update(averaged, state, weights)
+        moved = jax.tree.map(jnp.add, weights, changes)
+        return Applied(moved, state, optax.global_norm(averaged))
+
+    return jax.jit(update)
+
+
+@jax.jit
+def loss_means(losses: list[Loss]) -> dict[str, Float[Array, ""]]:
+    """The loss as `loss/total` and its further sums by name, each over the denominator of all parts together."""
+    whole = reduce(lambda first, second: jax.tree.map(jnp.add, first, second), losses)
+    return {name: total / whole.denominator for name, total in {"loss/total": whole.total, **whole.sums}.items()}

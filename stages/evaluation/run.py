@@ -1,0 +1,60 @@
+"""Accuracy on problems with a known answer, top to bottom."""
+
+import json
+from statistics import fmean
+
+from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
+from stages.engine.data.records import Row, read_dataset
+from stages.engine.models.source import load_model
+from stages.engine.rewards.catalog import REWARDS
+from stages.engine.rollout.native.sampler import NativeSampler
+from stages.evaluation.config import EvaluationConfig
+
+SAMPLES_FILE = "samples.jsonl"
+
+
+def run(context: StageContext, config: EvaluationConfig) -> None:
+    """Answers every row of the dataset once and scores the answers."""
+    model = load_model(context)
+    rows = read_dataset(context.input_dir("dataset"))
+    prompts = [model.chat.prompt_ids(row.messages) for row in rows]
+    sampler = NativeSampler(
+        model.frozen,
+        model.chat.tokenizer.eos_ids,
+        config.sampling,
+        group_size=1,
+        micro_batch=config.rollout_micro_batch,
+        prompts=prompts,
+        seed=config.seed,
+    )
+    samples: list[dict[str, str | float]] = []
+    for start in range(0, len(rows), config.rollout_micro_batch):
+        here = range(start, min(start + config.rollout_micro_batch, len(rows)))
+        responses = sampler.sample(model.adapter, [prompts[row] for row in here], here, step=0)
+        for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):
+            samples.append(_score(rows[row], model.chat.reply_text(tokens), len(tokens), bool(ended), config))
+        context.beat(len(samples), len(rows), {"accuracy": fmean(float(sample["accuracy"]) for sample in samples)})
+    metrics = {
+        "accuracy": fmean(float(sample["accuracy"]) for sample in samples),
+        "strict_accuracy": fmean(float(sample["strict_accuracy"]) for sample in samples),
+        "truncated_rate": fmean(float(sample["truncated"]) for sample in samples),
+        "mean_response_tokens": fmean(float(sample["response_tokens"]) for sample in samples),
+    }
+    folder = context.output_dir("report")
+    (folder / SAMPLES_FILE).write_text("".join(json.dumps(sample, sort_keys=True) + "\n" for sample in samples))
+    report = ReportArtifact(metrics=metrics, samples_file=SAMPLES_FILE, num_samples=len(samples))
+    (folder / ARTIFACT_FILE).write_text(report.model_dump_json())
+    context.log_metrics(len(rows), {f"evaluation/{name}": value for name, value in metrics.items()})
+
+
+def _score(row: Row, reply: str, num_tokens: int, ended: bool, config: EvaluationConfig) -> dict[str, str | float]:
+    return {
+        "id": row.id,
+        "prompt": row.messages[-1].content,
+        "response": reply,
+        "answer": row.answer,
+        "accuracy": REWARDS[config.accuracy](reply, row.answer),
+        "strict_accuracy": REWARDS["exact"](reply, row.answer),
+        "truncated": float(not ended),
+        "response_tokens": num_tokens,
+    }

@@ -1,0 +1,56 @@
+"""Supervised fine-tuning, top to bottom."""
+
+from functools import reduce
+
+import jax.numpy as jnp
+import numpy as np
+
+from stages.contract import ARTIFACT_FILE, ModelArtifact, StageContext
+from stages.engine.data.chat import make_examples
+from stages.engine.data.examples import choose_layout
+from stages.engine.data.loader import batch_rows
+from stages.engine.data.records import read_dataset
+from stages.engine.models.lora import save_adapter
+from stages.engine.models.source import load_trained_model
+from stages.engine.training.loop import TOKENS, Numbers, train
+from stages.engine.training.optimizer import make_optimizer, make_schedule
+from stages.engine.training.report import write_training_report
+from stages.engine.training.state import TrainState, advance, start_state
+from stages.engine.training.step import add_gradients, make_gradient, make_update
+from stages.sft.config import SftConfig
+from stages.sft.loss import make_sft_loss
+
+
+def run(context: StageContext, config: SftConfig) -> None:
+    """Trains the input model's adapter on the responses of the dataset."""
+    model = load_trained_model(context, config.model.lora, config.seed)
+    examples = make_examples(read_dataset(context.input_dir("dataset")), model.chat, config.max_tokens)
+    optimizer = make_optimizer(config.optimizer, config.num_steps)
+    schedule = make_schedule(config.optimizer, config.num_steps)
+    gradient, update = make_gradient(make_sft_loss(model.frozen.graph)), make_update(optimizer)
+    layout = choose_layout(examples, config.train_micro_batch)
+
+    def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        rows = batch_rows(len(examples), config.batch_size, config.seed, done)
+        batches = layout.pack_all([examples[row] for row in rows])
+        parts = (gradient(state.weights, model.frozen.base, batch) for batch in batches)
+        whole = reduce(add_gradients, parts)
+        applied = update(state.weights, state.optimizer, whole)
+        num_targets_used = sum(int(np.sum(batch.target_mask)) for batch in batches)
+        counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets_used)
+        numbers: Numbers = {
+            "loss/nll": whole.loss.total / whole.loss.denominator,
+            "optimizer/grad_norm": applied.grad_norm,
+            "optimizer/learning_rate": jnp.asarray(schedule(done)),
+            "data/target_tokens": num_targets_used,
+            TOKENS: sum(int(np.sum(batch.segment_ids != 0)) for batch in batches),
+        }
+        return TrainState(applied.weights, applied.optimizer, counters), numbers
+
+    start = start_state(model.adapter, optimizer, config.seed)
+    end = train(context, start, num_steps=config.num_steps, save_every_steps=config.save_every_steps, step=step)
+    checkpoint = context.output_dir("checkpoint")
+    adapter = save_adapter(checkpoint, end.weights, config.model.lora)
+    artifact = ModelArtifact(base=model.base, adapter=adapter)
+    (checkpoint / ARTIFACT_FILE).write_text(artifact.model_dump_json())
+    write_training_report(context.output_dir("report"), end.counters)

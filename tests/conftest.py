@@ -7,6 +7,7 @@ import platform
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +18,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+sys.path.append(str(Path(__file__).parent / "probe"))
+
+pytest_plugins = ["probe_fixtures"]
 
 PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 EMULATOR_START_SECONDS = 30

@@ -1,0 +1,137 @@
+"""A stage that does nothing well and fails on demand; tests put it into the catalog."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Literal
+
+from stages import catalog
+from stages.contract import Execution, ReportArtifact, StageConfigBase, StageContext
+from stages.errors import PreemptedError, StorageError, UserError
+
+Fault = Literal[
+    "none",
+    "sigkill",
+    "bug",
+    "user_error",
+    "storage",
+    "preempted",
+    "hang",
+    "native_hang",
+    "deaf",
+    "eat_memory",
+    "no_output",
+]
+
+
+class ProbeConfig(StageConfigBase):
+    num_steps: int = 3
+    seed: int = 0
+    step_seconds: float = Execution(0.0)
+    save_every_steps: int = Execution(1)
+    fault: Fault = Execution("none")
+    fault_at: int = Execution(2)
+    fault_once: str = Execution("")
+    """A file that is made by the fault and prevents the next one; empty for a fault every time."""
+    pids: str = Execution("")
+    """A file that gets the ids of this process and of one that it started, one a line."""
+
+
+ADDED = {"probe": {}, "probe_consumer": {"report": ReportArtifact}}
+"""Kind to inputs."""
+
+
+def register() -> None:
+    """Add the kinds to this process's catalog."""
+    for kind, inputs in ADDED.items():
+        catalog.STAGES[kind] = catalog.Stage(  # type: ignore[index]
+            config=ProbeConfig, version=1, module="temper_probe", inputs=inputs, outputs={"report": ReportArtifact}
+        )
+
+
+def run(context: StageContext, config: ProbeConfig) -> None:
+    if config.pids:
+        other = subprocess.Popen(["sleep", "1000"])
+        Path(config.pids).write_text(f"{os.getpid()}\n{other.pid}\n")
+    total = sum(json.loads((context.input_dir(name) / "rows.json").read_text())["total"] for name in _inputs(context))
+    step = 0
+    for point in context.progress.candidates()[:1]:
+        saved = json.loads((Path(context.progress.uri(point)) / "state.json").read_text())
+        step, total = saved["step"], saved["total"]
+    print(f"start after step {step}", flush=True)  # noqa: T201
+    while step < config.num_steps:
+        step += 1
+        if config.fault != "none" and step == config.fault_at and _is_due(config):
+            _fail(context, config)
+        time.sleep(config.step_seconds)
+        total += step * (config.seed + 1)
+        context.log_metrics(step, {"loss/total": float(total)})
+        context.beat(step, config.num_steps, {"loss": float(total)})
+        if step % config.save_every_steps == 0 or context.should_stop():
+            _save(context, step, total)
+        if context.should_stop():
+            raise PreemptedError(f"saved step {step}")
+    if config.fault != "no_output":
+        _write(context, total)
+
+
+def _inputs(context: StageContext) -> list[str]:
+    try:
+        context.input("report")
+    except KeyError:
+        return []
+    return ["report"]
+
+
+def _save(context: StageContext, step: int, total: float) -> None:
+    folder = Path(context.progress.new_uri(step))
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text(json.dumps({"step": step, "total": total}))
+    context.progress.commit(step)
+
+
+def _write(context: StageContext, total: float) -> None:
+    folder = context.output_dir("report")
+    (folder / "rows.json").write_text(json.dumps({"total": total}))
+    (folder / "artifact.json").write_text(ReportArtifact(metrics={"total": float(total)}).model_dump_json())
+
+
+def _is_due(config: ProbeConfig) -> bool:
+    if not config.fault_once:
+        return True
+    if Path(config.fault_once).exists():
+        return False
+    Path(config.fault_once).touch()
+    return True
+
+
+def _fail(context: StageContext, config: ProbeConfig) -> None:
+    match config.fault:
+        case "sigkill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "bug":
+            raise ValueError("a bug")
+        case "user_error":
+            raise UserError("bad data")
+        case "storage":
+            raise StorageError("cannot read")
+        case "preempted":
+            raise PreemptedError("saved")
+        case "hang":
+            while not context.should_stop():
+                time.sleep(0.05)
+        case "native_hang":
+            # PyDLL keeps the interpreter's lock: no Python thread or signal handler runs meanwhile.
+            ctypes.PyDLL(None).sleep(1000)
+        case "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1000)
+        case "eat_memory":
+            blocks = [bytearray(b"x" * (1 << 24)) for _ in range(10_000)]
+            raise AssertionError(len(blocks))
+        case _:
+            return

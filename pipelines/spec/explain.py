@@ -33,32 +33,47 @@ class FieldChange:
         return f"{self.path}: {_short(self.before)} → {_short(self.after)}"
 
 
-def changes_since_nearest(
-    store: ConditionalStore, kind: str, payload: bytes, others: Collection[str]
-) -> tuple[FieldChange, ...] | None:
-    """What differs from the nearest committed identity of the kind; none when there is none.
+class History:
+    """The committed identities of a store, each read once: what a plan explains its decisions with."""
 
-    Args:
-        store: where committed stages are.
-        kind: kind of the stage.
-        payload: its identity.
-        others: keys of the plan's other stages, which are not what this stage was before.
-    """
-    candidates: dict[int, list[tuple[str, tuple[FieldChange, ...]]]] = {}
-    for key in _keys(store, kind):
-        spec = read_spec(store, StagePaths(kind, key)) if key not in others else None
-        if spec is not None:
-            changes = tuple(_compare(spec, payload))
-            candidates.setdefault(len(changes), []).append((key, changes))
-    for count in sorted(candidates):
-        committed = [
-            (manifest.created, changes)
-            for key, changes in candidates[count]
-            if (manifest := read_manifest(store, StagePaths(kind, key)))
-        ]
-        if committed:
-            return max(committed, key=lambda found: found[0])[1]
-    return None
+    def __init__(self, store: ConditionalStore) -> None:
+        self._store = store
+        self._fields: dict[str, dict[str, dict[str, str]]] = {}
+        self._created: dict[tuple[str, str], str | None] = {}
+
+    def changes(self, kind: str, payload: bytes, others: Collection[str]) -> tuple[FieldChange, ...] | None:
+        """What differs from the nearest committed identity of a kind; none when there is none.
+
+        Args:
+            kind: kind of the stage.
+            payload: its identity.
+            others: keys of the plan's other stages, which are not what this stage was before.
+        """
+        new = _flatten(payload)
+        distances: dict[int, list[str]] = {}
+        for key, old in self._identities(kind).items():
+            if key not in others:
+                distance = len({name for name, _ in old.items() ^ new.items()})
+                distances.setdefault(distance, []).append(key)
+        for distance in sorted(distances):
+            committed = [(created, key) for key in distances[distance] if (created := self._committed(kind, key))]
+            if committed:
+                _, nearest = max(committed)
+                return _compare(self._fields[kind][nearest], new)
+        return None
+
+    def _identities(self, kind: str) -> Mapping[str, dict[str, str]]:
+        if kind not in self._fields:
+            specs = {key: read_spec(self._store, StagePaths(kind, key)) for key in _keys(self._store, kind)}
+            self._fields[kind] = {key: _flatten(spec) for key, spec in specs.items() if spec is not None}
+        return self._fields[kind]
+
+    def _committed(self, kind: str, key: str) -> str | None:
+        """When the result was committed; none if it is not trusted."""
+        if (kind, key) not in self._created:
+            manifest = read_manifest(self._store, StagePaths(kind, key))
+            self._created[kind, key] = manifest.created if manifest else None
+        return self._created[kind, key]
 
 
 def reason_to_run(node: StageNode, changes: tuple[FieldChange, ...] | None) -> str:
@@ -87,12 +102,16 @@ def _keys(store: ConditionalStore, kind: str) -> Iterator[str]:
             yield parts[0]
 
 
-def _compare(before: bytes, after: bytes) -> Iterator[FieldChange]:
-    old = dict(_fields(_PAYLOAD.validate_json(before), ""))
-    new = dict(_fields(_PAYLOAD.validate_json(after), ""))
-    for path in sorted(old.keys() | new.keys()):
-        if old.get(path) != new.get(path):
-            yield FieldChange(path, old.get(path), new.get(path))
+def _compare(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[FieldChange, ...]:
+    return tuple(
+        FieldChange(path, old.get(path), new.get(path))
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    )
+
+
+def _flatten(payload: bytes) -> dict[str, str]:
+    return dict(_fields(_PAYLOAD.validate_json(payload), ""))
 
 
 def _fields(payload: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, str]]:

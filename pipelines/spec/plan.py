@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from pipelines.spec.diagnostics import SpecError
-from pipelines.spec.explain import FieldChange, changes_since_nearest, quarantine_reason, reason_to_run
+from pipelines.spec.explain import FieldChange, History, quarantine_reason, reason_to_run
 from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
 from pipelines.spec.nodes import ExternalSource, GateNode, Node, Pipeline, StageNode, StageOutput
 from pipelines.spec.selection import Selection, check_known, select
@@ -167,6 +167,7 @@ class _Planner:
     ) -> None:
         self._folder = pipeline.path.absolute().parent
         self._store = store
+        self._history = History(store)
         self._force = force
         self._selection = selection
         self._first_with: dict[str, str] = {}
@@ -223,7 +224,7 @@ class _Planner:
         if quarantined is not None:
             return PlannedNode(node, "run", f"quarantined: {quarantined}", key, payload, sources)
         others = {planned.key for planned in self.planned.values() if planned.key} | {key}
-        changes = changes_since_nearest(self._store, node.kind, payload, others)
+        changes = self._history.changes(node.kind, payload, others)
         reason = reason_to_run(node, changes)
         return PlannedNode(node, "run", reason, key, payload, sources, changes=changes or ())
 

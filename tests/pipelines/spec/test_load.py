@@ -278,8 +278,10 @@ CASES = {
     ),
     "a dataset that is a path": (
         {"${stages.data.outputs.train}": "rows.jsonl"},
-        "12:45: stages.sft.inputs.dataset: takes a dataset from a stage, such as `${stages.ID.outputs.NAME}`, "
-        "not `rows.jsonl`",
+        (
+            "12:45: stages.sft.inputs.dataset: takes a dataset from a stage, such as `${stages.ID.outputs.NAME}`, "
+            "not `rows.jsonl`"
+        ),
     ),
     "a report in require that is no report": (
         {"'${stages.eval_base.outputs.report}'": "'${stages.data.outputs.train}'"},
@@ -303,8 +305,10 @@ CASES = {
     ),
     "a param of an unknown type": (
         {"type: int": "type: itn"},
-        "4:10: params.seed.type: should be 'int', 'float', 'bool', 'str' or 'model_source', not \"itn\" "
-        "(did you mean `int`?)",
+        (
+            "4:10: params.seed.type: should be 'int', 'float', 'bool', 'str' or 'model_source', not \"itn\" "
+            "(did you mean `int`?)"
+        ),
     ),
     "a param that refers to another": (
         {"default: base": 'default: "${params.seed}"'},
@@ -316,8 +320,10 @@ CASES = {
     ),
     "an unknown choice": (
         {"learning_rate: 1e-3": "learning_rate: 1e-3, decay: cosin"},
-        "15:40: stages.sft.with.optimizer.decay: should be 'constant', 'linear' or 'cosine', not \"cosin\" "
-        "(did you mean `cosine`?)",
+        (
+            "15:40: stages.sft.with.optimizer.decay: should be 'constant', 'linear' or 'cosine', not \"cosin\" "
+            "(did you mean `cosine`?)"
+        ),
     ),
     "a bad duration": (
         {"stages:\n": "defaults: {timeout: {total: 5 minutes}}\nstages:\n"},
@@ -383,7 +389,7 @@ def test_a_damaged_file_never_raises_anything_but_a_spec_error(pipeline_file: Pa
     lines = text.splitlines(keepends=True)
     generator = random.Random(3)
     tokens = ["{", "}", "[]", ": ", "~", "1e999", "- x", "${", "${params.seed}", "'", "*a", "&a", "!!x ", "\t", "\n"]
-    refused = 0
+    told: list[str] = []
     for _ in range(300):
         damaged = lines.copy()
         for _ in range(generator.randint(1, 3)):
@@ -397,6 +403,6 @@ def test_a_damaged_file_never_raises_anything_but_a_spec_error(pipeline_file: Pa
         try:
             load_pipeline(pipeline_file)
         except SpecError as error:
-            refused += 1
-            assert all(str(found).startswith(str(pipeline_file)) for found in error.diagnostics)
-    assert refused > 200
+            told.extend(str(error).splitlines())
+    assert len(told) > 200
+    assert all(line.startswith(str(pipeline_file)) for line in told)

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,9 +31,11 @@ def test_every_node_comes_after_its_needs_or_there_is_a_cycle(graph: dict[int, l
     try:
         order = in_order(needs)
     except CycleError as error:
-        assert error.cycle[0] == error.cycle[-1]
-        assert all(after in needs[before] for before, after in zip(error.cycle, error.cycle[1:], strict=False))
+        cycle = error.cycle
+    else:
+        assert sorted(order) == sorted(needs)
+        position = {node: index for index, node in enumerate(order)}
+        assert all(position[need] < position[node] for node in needs for need in needs[node] if need in position)
         return
-    assert sorted(order) == sorted(needs)
-    position = {node: index for index, node in enumerate(order)}
-    assert all(position[need] < position[node] for node in needs for need in needs[node] if need in position)
+    assert cycle[0] == cycle[-1]
+    assert all(after in needs[before] for before, after in itertools.pairwise(cycle))

@@ -87,7 +87,11 @@ words = st.sampled_from(["(", ")", "not", "and", "or", "a", "0.5", "<", "==", ",
 
 @given(st.lists(words, max_size=12))
 def test_any_row_of_words_is_a_condition_or_a_syntax_error(row: list[str]) -> None:
+    text = " ".join(row)
     try:
-        parse(" ".join(row))
+        parse(text)
     except RequireSyntaxError as error:
-        assert 1 <= error.column <= len(" ".join(row)) + 1
+        column = error.column
+    else:
+        return
+    assert 1 <= column <= len(text) + 1

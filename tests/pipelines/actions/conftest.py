@@ -1,0 +1,26 @@
+"""Gates with the requirements of a test."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipelines.spec.diagnostics import Place
+from pipelines.spec.nodes import GateNode, Requirement, StageOutput
+from pipelines.spec.require import deltas, parse_requirement
+from stages.contract import ReportArtifact
+
+
+@pytest.fixture
+def gate() -> Callable[..., GateNode]:
+    """A gate on the report of `tuned`."""
+
+    def gate(*require: str) -> GateNode:
+        requirements: list[Requirement] = []
+        for text in require:
+            expression = parse_requirement(text)
+            outputs = (StageOutput(d.report.stage, d.report.output, ReportArtifact) for d in deltas(expression))
+            requirements.append(Requirement(text, expression, tuple(outputs)))
+        own = StageOutput("tuned", "report", ReportArtifact)
+        return GateNode("gate", {"report": own}, tuple(requirements), "stop", (), Place("f", 1, 1))
+
+    return gate

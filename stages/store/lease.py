@@ -134,7 +134,7 @@ class Lease:
     def _reread(self) -> LeaseRecord:
         """After a refused swap: an earlier one of ours took effect although its answer was lost, or we lost."""
         stored = self.store.get(self.path)
-        current = None if stored is None else decode(LeaseRecord, stored, self.store.location(self.path))
+        current = None if stored is None else decode(LeaseRecord, stored.data, self.store.location(self.path))
         if stored is None or current is None or current.attempt != self.attempt:
             taken = "it is gone" if current is None else f"attempt {current.attempt} has it"
             raise LeaseLostError(f"attempt {self.attempt} lost {self.store.location(self.path)}: {taken}")
@@ -159,7 +159,7 @@ def acquire(
     while True:
         started = time.monotonic()
         stored = store.get(paths.lease)
-        current = None if stored is None else decode(LeaseRecord, stored, store.location(paths.lease))
+        current = None if stored is None else decode(LeaseRecord, stored.data, store.location(paths.lease))
         if stored is not None and current is not None:
             if current.attempt.endswith(unique):
                 # Our write took effect, but its answer was lost.

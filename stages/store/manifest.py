@@ -83,7 +83,7 @@ def _read(store: ConditionalStore, paths: StagePaths) -> tuple[StoredObject | No
     stored = store.get(paths.manifest)
     if stored is None:
         return None, None
-    content = decode(ManifestFile, stored, store.location(paths.manifest)).root
+    content = decode(ManifestFile, stored.data, store.location(paths.manifest)).root
     return stored, content if isinstance(content, Manifest) else None
 
 

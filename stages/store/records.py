@@ -5,7 +5,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from stages.errors import StorageError
-from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
+from stages.store.conditional import ConditionalStore, PreconditionFailed
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -15,14 +15,14 @@ def encode(record: BaseModel) -> bytes:
     return record.model_dump_json(indent=1).encode() + b"\n"
 
 
-def decode(kind: type[R], stored: StoredObject, where: str) -> R:
-    """The record in an object.
+def decode(kind: type[R], data: bytes, where: str) -> R:
+    """The record in an object's bytes.
 
     Raises:
         StorageError: it is none of this kind; another version of Temper may have written it.
     """
     try:
-        return kind.model_validate_json(stored.data)
+        return kind.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -35,7 +35,7 @@ def decode(kind: type[R], stored: StoredObject, where: str) -> R:
 def read_record(store: ConditionalStore, path: str, kind: type[R]) -> R | None:
     """The record at `path`, or None if there is no object."""
     stored = store.get(path)
-    return None if stored is None else decode(kind, stored, store.location(path))
+    return None if stored is None else decode(kind, stored.data, store.location(path))
 
 
 def write_record(store: ConditionalStore, path: str, record: BaseModel) -> None:

@@ -8,7 +8,8 @@ from stages.contract import Strict
 from stages.errors import UserError
 from stages.store.attempts import attempt_names
 from stages.store.conditional import ConditionalStore, PreconditionFailed
-from stages.store.layout import AttemptPaths, StagePaths, attempt_epoch
+from stages.store.layout import AttemptPaths, StagePaths
+from stages.store.records import decode
 
 FLUSH_SECONDS = 30.0
 
@@ -114,7 +115,7 @@ def read_metrics(store: ConditionalStore, paths: StagePaths) -> list[MetricRow]:
     for attempt in attempt_names(store, paths):
         folder = paths.attempt(attempt).metrics_folder
         for line in _text(store, folder).splitlines():
-            row = MetricRow.model_validate_json(line)
+            row = decode(MetricRow, line.encode(), store.location(folder))
             earlier = merged.get(row.step)
             if earlier is not None and earlier.epoch == row.epoch:
                 row = row.model_copy(update={"numbers": earlier.numbers | row.numbers})
@@ -124,5 +125,5 @@ def read_metrics(store: ConditionalStore, paths: StagePaths) -> list[MetricRow]:
 
 def read_log(store: ConditionalStore, paths: StagePaths, attempt: str | None = None) -> str:
     """What an attempt printed; without a name, the newest attempt that printed anything."""
-    names = [attempt] if attempt is not None else sorted(attempt_names(store, paths), key=attempt_epoch, reverse=True)
+    names = [attempt] if attempt is not None else reversed(attempt_names(store, paths))
     return next((text for name in names if (text := _text(store, paths.attempt(name).log_folder))), "")

@@ -86,7 +86,8 @@ class FaultyStore:
         self.wait()
         commit = path.endswith("/manifest.json")
         if commit:
-            self.fault("committing")
+            # The worst moment: more often than elsewhere.
+            self.fault("committing", self.random.random() / 2)
         new = self.inner.create(path, data) if generation is None else self.inner.swap(path, data, generation)
         if commit:
             self.note("wrote")

@@ -16,7 +16,7 @@ from pipelines.spec.yaml_text import MAX_BYTES, read_yaml
 def load_pipeline(path: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> Pipeline:
     """The pipeline in a file, with a profile over it and `a.b=VALUE` overrides over that.
 
-    Every other profile is checked as well, each over the file alone.
+    Every other profile is checked as well, each over the file and the overrides of parameters.
 
     Raises:
         SpecError: the file cannot be read or is no valid pipeline; all that was found stands in it.
@@ -30,9 +30,10 @@ def load_pipeline(path: Path, profile: str | None = None, overrides: Sequence[st
     chosen = _variant(tree, profiles.get(profile) if profile else None, problems)
     chosen = apply_overrides(chosen, list(overrides), problems)
     pipeline = build_pipeline(chosen, path, profile, problems)
+    params = [override for override in overrides if override.startswith("params.")]
     for name in profiles:
         if name != profile:
-            _check_profile(tree, path, name, profiles[name], problems)
+            _check_profile(tree, path, name, profiles[name], params, problems)
     problems.raise_if_any()
     assert pipeline is not None, "a pipeline that is not built was reported"
     return pipeline
@@ -75,10 +76,10 @@ def _variant(tree: Table, profile: Entry | None, problems: Problems) -> Table:
     return apply_profile(tree, profile.value, problems)
 
 
-def _check_profile(tree: Table, path: Path, name: str, entry: Entry, problems: Problems) -> None:
+def _check_profile(tree: Table, path: Path, name: str, entry: Entry, params: list[str], problems: Problems) -> None:
     found = Problems()
     validate(OverlaySection, entry.value, ("profiles", name), found, entry.key_place)
-    build_pipeline(_variant(tree, entry, found), path, name, found)
+    build_pipeline(apply_overrides(_variant(tree, entry, found), params, found), path, name, found)
     problems.extend(found)
 
 

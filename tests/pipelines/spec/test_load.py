@@ -197,6 +197,12 @@ def test_a_fault_of_the_file_is_reported_once_however_many_profiles_there_are(er
     assert len(errors(replace={"num_steps: 4": "num_steps: x"} | with_profiles(text))) == 1
 
 
+def test_a_param_without_a_default_is_set_for_every_profile(load: Load) -> None:
+    required = {"{type: int, default: 7}": "{type: int}"}
+    text = "  other: {stages: {sft: {with: {num_steps: 2}}}}\n"
+    assert load("params.seed=3", replace=required | with_profiles(text)).params["seed"] == 3
+
+
 # --- faults --------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from stages.errors import CorruptArtifactError, PreemptedError, TemperError, Use
 from stages.lifeline import hold
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.layout import StagePaths
+from stages.store.outputs import upload_output
 
 logger = logging.getLogger(__name__)
 
@@ -130,13 +131,7 @@ def _upload_output(
     folder = context.output_dir(name)
     _check_descriptor(folder / ARTIFACT_FILE, stage.outputs[name])
     target = StagePaths(request.kind, request.key).attempt(request.attempt).out(name)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple(_upload_file(store, target, folder, path) for path in files)
-
-
-def _upload_file(store: ConditionalStore, target: str, folder: Path, path: Path) -> FileEntry:
-    relative = path.relative_to(folder).as_posix()
-    return store.upload(f"{target}/{relative}", path).model_copy(update={"path": relative})
+    return upload_output(store, target, folder)
 
 
 def _check_descriptor(path: Path, artifact: type[Artifact]) -> None:

@@ -67,25 +67,6 @@ def parse(uri: str) -> Task:
     return Task(match["task"], params)
 
 
-def _digest(task: Task) -> str:
-    identity = [importlib.metadata.version("reasoning-gym"), task.name, dict(task.params)]
-    text = json.dumps(identity, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def open_task(source: SourceRef) -> Task:
-    """The task, to be made with the version of reasoning-gym that the plan was made with.
-
-    Raises:
-        UserError: another version is installed here.
-    """
-    task = parse(source.uri)
-    if _digest(task) != source.digest:
-        version = importlib.metadata.version("reasoning-gym")
-        raise UserError(f"source {source.uri}: the plan was made with another version than the {version} here")
-    return task
-
-
 class GeneratedProblems:
     """Resolves `reasoning_gym://`."""
 
@@ -99,7 +80,10 @@ class GeneratedProblems:
 
     def digest(self, uri: str) -> str:
         """Of the installed version, the task and its parameters in the order of their names."""
-        return _digest(parse(uri))
+        task = parse(uri)
+        identity = [importlib.metadata.version("reasoning-gym"), task.name, dict(task.params)]
+        text = json.dumps(identity, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def open(self, source: SourceRef, cache: Path) -> Path:
         """Raises `UserError`: there is no file."""

@@ -5,8 +5,8 @@ import pytest
 
 from stages.contract import SourceRef
 from stages.errors import UserError
-from stages.sources.reasoning_gym import open_task, parse
-from stages.sources.resolve import check, digest, open_source, resolve
+from stages.sources.reasoning_gym import parse
+from stages.sources.resolve import check, digest, open_source
 
 HERE = Path()
 
@@ -37,12 +37,9 @@ def test_the_order_of_parameters_is_not_identity_but_their_values_are() -> None:
 
 
 def test_the_digest_holds_the_packages_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = resolve("reasoning_gym://chain_sum", HERE)
-    assert open_task(source).name == "chain_sum"
+    before = digest("reasoning_gym://chain_sum", HERE)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0.1")
-    assert digest("reasoning_gym://chain_sum", HERE) != source.digest
-    with pytest.raises(UserError, match=r"another version than the 0\.0\.1 here"):
-        open_task(source)
+    assert digest("reasoning_gym://chain_sum", HERE) != before
 
 
 def test_identity_needs_no_import_of_the_package() -> None:

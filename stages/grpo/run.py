@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from stages.contract import ARTIFACT_FILE, ModelArtifact, StageContext
-from stages.engine.data.batching import Branch, Tree, round_up, tree_width
+from stages.engine.data.batching import Branch, Tree, round_up
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.lora import save_adapter
@@ -28,9 +28,6 @@ from stages.engine.training.state import TrainState, advance, start_state
 from stages.engine.training.step import Loss, add_gradients, loss_means, make_gradient, make_update
 from stages.grpo.config import GrpoConfig
 
-GROUP_WIDTH_MULTIPLE = 32
-"""Rows of packed groups are rounded up to this many inputs: responses vary in length, compiled shapes must be few."""
-
 
 def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
@@ -44,6 +41,10 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         micro_batch=config.rollout_micro_batch,
         prompts=[prompt.ids for prompt in prompts],
         seed=config.seed,
+    )
+    # One width for every group: a width that followed the responses would compile anew for each.
+    width = round_up(
+        max(len(prompt.ids) for prompt in prompts) + config.group_size * config.sampling.max_response_tokens
     )
     num_updates = config.num_steps * (config.prompts_per_step // config.mini_batch)
     optimizer = make_optimizer(config.optimizer, num_updates)
@@ -67,7 +68,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
             kept = start + np.flatnonzero(mixed[start : start + config.mini_batch])
             if len(kept) == 0:
                 continue
-            parts = micro_batches(_pack(rollout, kept, advantages), config.train_micro_batch)
+            parts = micro_batches(_pack(rollout, kept, advantages, width), config.train_micro_batch)
             whole = reduce(add_gradients, (gradient(weights, model.frozen.base, with_reference(p)) for p in parts))
             applied = update(weights, moments, whole)
             weights, moments = applied.weights, applied.optimizer
@@ -103,12 +104,11 @@ def _loss_settings(config: GrpoConfig) -> PolicyLoss:
     )
 
 
-def _pack(rollout: Rollout, kept: np.ndarray, advantages: Float32[np.ndarray, "P G"]) -> Experience:
+def _pack(rollout: Rollout, kept: np.ndarray, advantages: Float32[np.ndarray, "P G"], width: int) -> Experience:
     groups = [
         Tree(rollout.prompts[row].ids, [Branch((), response) for response in rollout.responses.tokens[row]])
         for row in kept
     ]
-    width = round_up(max(map(tree_width, groups)), GROUP_WIDTH_MULTIPLE)
     return make_experience(groups, rollout.responses.logprobs[kept], advantages[kept], width)
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from stages.errors import UserError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of the file to a value."""
 
 
@@ -28,7 +28,7 @@ class Diagnostic:
     """One thing that is wrong; as text `file:line:col: path: message`."""
 
     place: Place
-    path: Path
+    path: KeyPath
     message: str
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class SpecError(UserError):
         super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
 
     @classmethod
-    def at(cls, place: Place, message: str, path: Path = ()) -> Self:
+    def at(cls, place: Place, message: str, path: KeyPath = ()) -> Self:
         """A single fault."""
         return cls([Diagnostic(place, path, message)])
 
@@ -54,10 +54,10 @@ class Problems:
 
     def __init__(self) -> None:
         self._found: list[Diagnostic] = []
-        self._paths: set[Path] = set()
+        self._paths: set[KeyPath] = set()
         self._places: set[tuple[Place, str]] = set()
 
-    def add(self, place: Place, path: Path, message: str) -> None:
+    def add(self, place: Place, path: KeyPath, message: str) -> None:
         """Report a value, unless it or a value that it stands in is reported or muted already."""
         if self.silenced(path) or (place, message) in self._places:
             return
@@ -66,11 +66,11 @@ class Problems:
             self._paths.add(path)
         self._found.append(Diagnostic(place, path, message))
 
-    def mute(self, path: Path) -> None:
+    def mute(self, path: KeyPath) -> None:
         """Report nothing about this value: the fault behind it is reported elsewhere."""
         self._paths.add(path)
 
-    def silenced(self, path: Path) -> bool:
+    def silenced(self, path: KeyPath) -> bool:
         """Whether this value, or one that it stands in, is reported or muted."""
         return any(path[:length] in self._paths for length in range(1, len(path) + 1))
 

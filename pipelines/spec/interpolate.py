@@ -2,7 +2,7 @@
 
 import json
 
-from pipelines.spec.diagnostics import Path, Place, Problems, did_you_mean
+from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean
 from pipelines.spec.nodes import ParamValue
 from pipelines.spec.params import Params
 from pipelines.spec.references import OutputReference, ParamReference, Reference, ReferenceSyntaxError, parse_template
@@ -31,7 +31,7 @@ class _Interpolation:
         self._params = params
         self._problems = problems
 
-    def tree(self, tree: Tree, path: Path, place: Place) -> Tree:
+    def tree(self, tree: Tree, path: KeyPath, place: Place) -> Tree:
         match tree:
             case Scalar(value=str() as text):
                 return self._text(tree, text, path, place) if "${" in text else tree
@@ -47,7 +47,7 @@ class _Interpolation:
                 }
                 return Table(replaced, tree.place)
 
-    def _text(self, scalar: Scalar, text: str, path: Path, place: Place) -> Scalar:
+    def _text(self, scalar: Scalar, text: str, path: KeyPath, place: Place) -> Scalar:
         try:
             pieces = parse_template(text)
         except ReferenceSyntaxError as error:
@@ -60,7 +60,7 @@ class _Interpolation:
             return Scalar(values[0], scalar.place)
         return Scalar("".join(_shown(value) for value in values if value is not None), scalar.place)
 
-    def _value(self, reference: Reference, path: Path, place: Place) -> ParamValue | None:
+    def _value(self, reference: Reference, path: KeyPath, place: Place) -> ParamValue | None:
         """What stands in place of a reference; none when it stands for nothing, which is reported."""
         match reference:
             case OutputReference():
@@ -79,7 +79,7 @@ class _Interpolation:
                 return None
 
 
-def _takes_outputs(path: Path) -> bool:
+def _takes_outputs(path: KeyPath) -> bool:
     return len(path) == 4 and path[0] == "stages" and path[2] in ("inputs", "require")
 
 

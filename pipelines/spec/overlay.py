@@ -1,6 +1,6 @@
 """Merges profiles and `--set` over a pipeline file; every value keeps the place that it came from."""
 
-from pipelines.spec.diagnostics import Path, Place, Problems, did_you_mean, dotted
+from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean, dotted
 from pipelines.spec.tree import Entry, Table, Tree, lookup
 from pipelines.spec.yaml_text import read_yaml
 
@@ -54,7 +54,7 @@ def _parse_override(base: Table, override: str, flag: Place, problems: Problems)
     return value
 
 
-def _unreachable(base: Table, path: Path) -> str | None:
+def _unreachable(base: Table, path: KeyPath) -> str | None:
     """Why an override cannot be applied: it goes through a value that has no keys, or to an unknown stage or param."""
     if path[0] == "profiles":
         return "a profile is chosen with --profile; set the value itself"

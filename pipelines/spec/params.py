@@ -1,6 +1,7 @@
 """The parameters of a pipeline: declared with a type, each with one value."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ def _read_param(name: str, entry: Entry, problems: Problems) -> ParamValue | Non
 
 _EXPECTED: Mapping[ParamType, str] = {
     "int": "a whole number",
-    "float": "a number",
+    "float": "a finite number",
     "bool": "true or false",
     "str": "text",
     "model_source": "the URI of a model",
@@ -74,7 +75,7 @@ def _typed(value: ScalarValue, wanted: ParamType) -> ParamValue | None:
             return None
         case "int", int():
             return value
-        case "float", int() | float():
+        case "float", int() | float() if math.isfinite(value):
             return float(value)
         case (("str" | "model_source"), str()):
             return value

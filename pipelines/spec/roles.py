@@ -6,7 +6,7 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipelines.spec.diagnostics import Path
+from pipelines.spec.diagnostics import KeyPath
 from stages.contract import Role
 
 
@@ -16,7 +16,7 @@ def role_of(field: FieldInfo) -> Role | None:
     return own or (Role.SOURCE if _names_source(field.annotation) else None)
 
 
-def source_values(settings: BaseModel) -> Iterator[tuple[Path, str]]:
+def source_values(settings: BaseModel) -> Iterator[tuple[KeyPath, str]]:
     """Every URI of an external input in the settings, with its path."""
     for name, field in type(settings).model_fields.items():
         is_source = role_of(field) is Role.SOURCE
@@ -28,7 +28,7 @@ def source_values(settings: BaseModel) -> Iterator[tuple[Path, str]]:
                 yield path, value
 
 
-def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
     if isinstance(value, tuple | list):
         for index, item in enumerate(value):
             yield from _leaves(item, (*path, index))

@@ -7,9 +7,10 @@ from pipelines.spec.tree import ScalarValue
 _NULLS = ("", "~", "null", "Null", "NULL")
 _TRUES = ("true", "True", "TRUE")
 _FALSES = ("false", "False", "FALSE")
-_DECIMAL = re.compile(r"[-+]?[0-9]{1,4000}")
-_OCTAL = re.compile(r"0o[0-7]{1,4000}")
-_HEX = re.compile(r"0x[0-9a-fA-F]{1,4000}")
+# A number of more digits is read as a float, and a far too long one as infinity, which every setting refuses.
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,200}")
+_OCTAL = re.compile(r"0o[0-7]{1,200}")
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,200}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NANS = (".nan", ".NaN", ".NAN")

@@ -1,8 +1,8 @@
 """Reads the `with` of a stage into the settings of its kind."""
 
-from pathlib import Path as FilePath
+from pathlib import Path
 
-from pipelines.spec.diagnostics import Path, Place, Problems
+from pipelines.spec.diagnostics import KeyPath, Place, Problems
 from pipelines.spec.roles import source_values
 from pipelines.spec.tree import Table, Tree, locate, replace, to_json
 from pipelines.spec.validation import validate
@@ -12,7 +12,7 @@ from stages.sources.resolve import absolute
 
 
 def read_settings(
-    config: type[StageConfigBase], stage: Table, path: Path, place: Place, pipeline: FilePath, problems: Problems
+    config: type[StageConfigBase], stage: Table, path: KeyPath, place: Place, pipeline: Path, problems: Problems
 ) -> StageConfigBase | None:
     """The settings, with the paths of external inputs made absolute; none when problems were added."""
     entry = stage.entries.get("with")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from pipelines.spec.diagnostics import Path, Place
+from pipelines.spec.diagnostics import KeyPath, Place
 
 ScalarValue = None | bool | int | float | str
 
@@ -71,7 +71,7 @@ def to_json(tree: Tree) -> str:
     return json.dumps(to_plain(tree))
 
 
-def locate(tree: Tree, path: Path) -> tuple[Place, Path]:
+def locate(tree: Tree, path: KeyPath) -> tuple[Place, KeyPath]:
     """Where a value stands, and its path in the text.
 
     The place of a table's entry is its key's; of a list's item, its own. A missing value has the place of the table
@@ -91,7 +91,7 @@ def locate(tree: Tree, path: Path) -> tuple[Place, Path]:
     return place, tuple(found)
 
 
-def lookup(tree: Tree, path: Path) -> Tree | None:
+def lookup(tree: Tree, path: KeyPath) -> Tree | None:
     """The value at a path, or none."""
     for part in path:
         if isinstance(tree, Table) and isinstance(part, str) and part in tree.entries:
@@ -103,7 +103,7 @@ def lookup(tree: Tree, path: Path) -> Tree | None:
     return tree
 
 
-def replace(tree: Tree, path: Path, value: ScalarValue) -> Tree:
+def replace(tree: Tree, path: KeyPath, value: ScalarValue) -> Tree:
     """The tree with the value at a path replaced, if there is one."""
     if not path:
         return Scalar(value, tree.place)

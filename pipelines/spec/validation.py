@@ -7,7 +7,7 @@ from typing import TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipelines.spec.diagnostics import Path, Place, Problems, did_you_mean, dotted
+from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean, dotted
 from pipelines.spec.tree import Scalar, Tree, locate, lookup, to_json
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -23,7 +23,7 @@ _LONGEST_SHOWN = 60
 
 
 def validate(
-    model: type[Model], tree: Tree, path: Path, problems: Problems, place: Place | None = None
+    model: type[Model], tree: Tree, path: KeyPath, problems: Problems, place: Place | None = None
 ) -> Model | None:
     """The model's instance, or none when problems were added.
 
@@ -60,7 +60,7 @@ def _message(model: type[BaseModel], tree: Tree, details: ErrorDetails) -> str:
     return message + _got(tree, loc)
 
 
-def _got(tree: Tree, loc: Path) -> str:
+def _got(tree: Tree, loc: KeyPath) -> str:
     """`, not …`, when the faulty value is a short scalar."""
     value = lookup(tree, locate(tree, loc)[1])
     if not isinstance(value, Scalar):
@@ -69,7 +69,7 @@ def _got(tree: Tree, loc: Path) -> str:
     return f", not {shown}" if len(shown) <= _LONGEST_SHOWN else ""
 
 
-def _suggestion(model: type[BaseModel], loc: Path) -> str:
+def _suggestion(model: type[BaseModel], loc: KeyPath) -> str:
     key = str(loc[-1])
     siblings = [name for parent in _models_at(model, loc[:-1]) for name in _keys(parent)]
     elsewhere = [dotted(path) for path in _settings(model, ()) if path[-1] == key]
@@ -90,7 +90,7 @@ def _settings(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[s
             yield from _settings(nested, here)
 
 
-def _models_at(model: type[BaseModel], loc: Path) -> list[type[BaseModel]]:
+def _models_at(model: type[BaseModel], loc: KeyPath) -> list[type[BaseModel]]:
     """The models that may stand at a place; parts of the path that name a variant change nothing."""
     models = [model]
     for part in loc:

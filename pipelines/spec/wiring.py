@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.spec.diagnostics import Path, Place, Problems, did_you_mean
+from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean
 from pipelines.spec.nodes import ExternalSource, Requirement, StageOutput
 from pipelines.spec.references import OutputReference, parse_template
 from pipelines.spec.require import deltas, parse_requirement
@@ -21,7 +21,7 @@ class Edge:
 
     needed: str
     place: Place
-    path: Path
+    path: KeyPath
 
 
 class Wiring:
@@ -86,13 +86,13 @@ class Wiring:
             else:
                 self._problems.add(place, path, f"unknown stage `{needed}`{did_you_mean(needed, self._tables)}")
 
-    def _locate(self, node: str, path: Path) -> tuple[Place, Path]:
+    def _locate(self, node: str, path: KeyPath) -> tuple[Place, KeyPath]:
         table = self._tables[node]
         place, _ = locate(table, path)
         return place, ("stages", node, *path)
 
     def _input(
-        self, node: str, text: str, wanted: type[Artifact], place: Place, path: Path
+        self, node: str, text: str, wanted: type[Artifact], place: Place, path: KeyPath
     ) -> StageOutput | ExternalSource | None:
         if self._problems.silenced(path):
             return None
@@ -115,7 +115,7 @@ class Wiring:
         return ExternalSource(text, place)
 
     def _output(
-        self, node: str, reference: OutputReference, wanted: type[Artifact], place: Place, path: Path
+        self, node: str, reference: OutputReference, wanted: type[Artifact], place: Place, path: KeyPath
     ) -> StageOutput | None:
         stage, output = reference.stage, reference.output
         if stage not in self._tables:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import yaml
 
-from pipelines.spec.diagnostics import Path, Place, Problems
+from pipelines.spec.diagnostics import KeyPath, Place, Problems
 from pipelines.spec.scalars import plain_scalar
 from pipelines.spec.tree import Entry, Items, Scalar, ScalarValue, Table, Tree
 
@@ -23,7 +23,7 @@ _EMPTY = "the file is empty; a pipeline starts with `version: 1`"
 
 
 class _UnreadableError(Exception):
-    def __init__(self, place: Place, message: str, path: Path = ()) -> None:
+    def __init__(self, place: Place, message: str, path: KeyPath = ()) -> None:
         super().__init__(message)
         self.place = place
         self.path = path
@@ -87,7 +87,7 @@ class _Builder:
         assert mark is not None, "events of a parser have marks"
         return self._at(mark.line, mark.column)
 
-    def _value(self, event: yaml.Event, path: Path) -> Tree:
+    def _value(self, event: yaml.Event, path: KeyPath) -> Tree:
         place = self._place(event)
         if len(path) > MAX_DEPTH:
             raise _UnreadableError(place, f"nested more than {MAX_DEPTH} deep")
@@ -110,7 +110,7 @@ class _Builder:
             self._anchors[event.anchor] = (tree, self._count - before)
         return tree
 
-    def _alias(self, event: yaml.AliasEvent, path: Path) -> Tree:
+    def _alias(self, event: yaml.AliasEvent, path: KeyPath) -> Tree:
         if event.anchor not in self._anchors:
             message = f"the alias `*{event.anchor}` has no anchor `&{event.anchor}` that ends before it"
             raise _UnreadableError(self._place(event), message, path)
@@ -118,7 +118,7 @@ class _Builder:
         self._count += count
         return tree
 
-    def _scalar(self, event: yaml.ScalarEvent, path: Path) -> ScalarValue:
+    def _scalar(self, event: yaml.ScalarEvent, path: KeyPath) -> ScalarValue:
         if any("\ud800" <= character <= "\udfff" for character in event.value):
             raise _UnreadableError(self._place(event), "half of a surrogate pair is no character", path)
         if event.tag in (None, "!"):
@@ -136,17 +136,17 @@ class _Builder:
             self._problems.add(self._place(event), path, f"the tag `{shown}` is not allowed")
         return event.value
 
-    def _check_tag(self, event: yaml.CollectionStartEvent, kind: str, path: Path) -> None:
+    def _check_tag(self, event: yaml.CollectionStartEvent, kind: str, path: KeyPath) -> None:
         if event.tag not in (None, "!", f"{_TAG}{kind}"):
             self._problems.add(self._place(event), path, f"the tag `{event.tag.removeprefix(_TAG)}` is not allowed")
 
-    def _items(self, place: Place, path: Path) -> Items:
+    def _items(self, place: Place, path: KeyPath) -> Items:
         values: list[Tree] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             values.append(self._value(event, (*path, len(values))))
         return Items(tuple(values), place)
 
-    def _table(self, place: Place, path: Path) -> Table:
+    def _table(self, place: Place, path: KeyPath) -> Table:
         entries: dict[str, Entry] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_place = self._place(event)
@@ -160,7 +160,7 @@ class _Builder:
                 entries[key] = Entry(key_place, value)
         return Table(entries, place)
 
-    def _key(self, event: yaml.Event, path: Path) -> str:
+    def _key(self, event: yaml.Event, path: KeyPath) -> str:
         tree = self._value(event, path)
         if not isinstance(tree, Scalar):
             raise _UnreadableError(self._place(event), "a list or mapping cannot be a key", path)

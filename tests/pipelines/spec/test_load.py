@@ -324,6 +324,14 @@ CASES = {
         {"num_steps: 4": "num_steps: 4\n      weight_decay: 0.1"},
         "17:7: stages.sft.with.weight_decay: unknown key (did you mean `optimizer.weight_decay`?)",
     ),
+    "a number beyond all bounds": (
+        {"num_steps: 4": "num_steps: " + "9" * 5000},
+        "16:7: stages.sft.with.num_steps: should be a valid integer, not Infinity",
+    ),
+    "a param beyond all bounds": (
+        {"{type: int, default: 7}": "{type: float, default: " + "9" * 5000 + "}"},
+        "4:23: params.seed.default: expected a finite number, not Infinity",
+    ),
     "an unknown choice": (
         {"learning_rate: 1e-3": "learning_rate: 1e-3, decay: cosin"},
         (

@@ -35,7 +35,7 @@ stages:
       model: {lora: {rank: 2, alpha: 4}}
       optimizer: {learning_rate: 1e-3}
       num_steps: 4
-      batch_size: 2
+      batch_size: 8
       seed: "${params.seed}"
   eval_base:
     uses: evaluation

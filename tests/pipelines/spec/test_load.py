@@ -131,7 +131,7 @@ def test_the_store_is_beside_the_project_mark_unless_the_file_says_where(load: L
 
 def test_a_profile_is_merged_deeply_and_may_set_params(load: Load) -> None:
     changed = sft_config(load(profile="short", replace=with_profiles(PROFILES)))
-    assert (changed.num_steps, changed.batch_size, changed.seed) == (2, 2, 3)
+    assert (changed.num_steps, changed.batch_size, changed.seed) == (2, 8, 3)
     assert sft_config(load(replace=with_profiles(PROFILES))).num_steps == 4
 
 
@@ -212,7 +212,7 @@ def test_several_faults_are_reported_at_once_in_the_order_of_the_file(errors: Er
             "num_train: 8": "num_train: -1",
             "alpha: 4": "alpha: yes",
             "learning_rate: 1e-3": "learning_rate: .inf",
-            "      batch_size: 2\n": "",
+            "      batch_size: 8\n": "",
             '["accuracy >= 0.5"': '["accuracy >> 0.5"',
         }
     )

@@ -110,7 +110,7 @@ def test_changed_content_of_an_input_is_a_reason(
 
 def test_long_lists_of_reasons_are_cut(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
     commit_all(make_plan(load(), store))
-    many = ("num_steps=9", "batch_size=4", "max_tokens=9", "optimizer.beta1=0.5", "optimizer.beta2=0.5")
+    many = ("num_steps=9", "batch_size=16", "max_tokens=9", "optimizer.beta1=0.5", "optimizer.beta2=0.5")
     plan = make_plan(load(*(f"stages.sft.with.{one}" for one in many)), store)
     assert plan.nodes["sft"].reason.endswith("; and 2 more")
     assert len(plan.nodes["sft"].changes) == 5
@@ -118,8 +118,8 @@ def test_long_lists_of_reasons_are_cut(load: Load, store: LocalStore, commit_all
 
 def test_the_nearest_committed_stage_explains_the_change(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
     commit_all(make_plan(load(), store))
-    commit_all(make_plan(load("stages.sft.with.num_steps=8", "stages.sft.with.batch_size=4"), store))
-    plan = make_plan(load("stages.sft.with.num_steps=9", "stages.sft.with.batch_size=4"), store)
+    commit_all(make_plan(load("stages.sft.with.num_steps=8", "stages.sft.with.batch_size=16"), store))
+    plan = make_plan(load("stages.sft.with.num_steps=9", "stages.sft.with.batch_size=16"), store)
     assert plan.nodes["sft"].reason == "with.num_steps: 8 → 9"
 
 
@@ -320,7 +320,7 @@ def chain(stages: int) -> Iterator[str]:
       model: {{lora: {{rank: 2, alpha: 4}}}}
       optimizer: {{learning_rate: 1e-3}}
       num_steps: 4
-      batch_size: 2
+      batch_size: 8
       seed: 1
 """
 

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int, Int32, Key
+from jaxtyping import Array, Bool, Float32, Int, Key
 
 from stages.engine.data.batching import round_up
 from stages.engine.data.examples import shared_prefix
 from stages.engine.models.lora import Frozen, Weights, bind
 from stages.engine.models.transformer import Cells
 from stages.engine.rollout.config import SamplingConfig
+from stages.engine.rollout.native.decode import Draw
 from stages.engine.rollout.native.generate import Generated, generate
+from stages.engine.rollout.native.prefill import Prompts
 from stages.engine.rollout.sampling import make_row_keys
 
 
@@ -71,11 +73,9 @@ class NativeSampler:
         self._seed = seed
         ends = jnp.asarray(sorted(end_tokens), jnp.int32)
 
-        def run(adapter: Weights, base: Cells, prefix: Array, prompts: Array, lengths: Array, keys: Array) -> Generated:
-            policy = bind(frozen.graph, adapter, base)
-            return generate(
-                policy, prefix, prompts, lengths, keys, ends, config.temperature, config.max_response_tokens
-            )
+        def run(adapter: Weights, base: Cells, prompts: Prompts, keys: Key[Array, "P G"]) -> Generated:
+            draw = Draw(keys.reshape(-1), ends, config.temperature)
+            return generate(bind(frozen.graph, adapter, base), prompts, draw, config.max_response_tokens)
 
         self._run = jax.jit(run)
 
@@ -90,52 +90,47 @@ class NativeSampler:
             prompt_ids: a number for each prompt, the same whenever it is sampled again.
             step: another number gives other samples.
         """
-        parts = [
-            self._sample_batch(
-                adapter,
-                prompts[start : start + self._micro_batch],
-                prompt_ids[start : start + self._micro_batch],
-                step,
-            )
-            for start in range(0, len(prompts), self._micro_batch)
+        size = self._micro_batch
+        starts = range(0, len(prompts), size)
+        # All batches are queued before the first is waited for.
+        queued = [
+            self._start(adapter, prompts[start : start + size], prompt_ids[start : start + size], step)
+            for start in starts
         ]
+        parts = [_unpad(jax.device_get(drawn), self._group_size) for drawn in queued]
         return Responses(
-            tokens=[group for part in parts for group in part.tokens],
-            logprobs=np.concatenate([part.logprobs for part in parts]),
-            ended=np.concatenate([part.ended for part in parts]),
+            tokens=[group for part in parts for group in part.tokens][: len(prompts)],
+            logprobs=np.concatenate([part.logprobs for part in parts])[: len(prompts)],
+            ended=np.concatenate([part.ended for part in parts])[: len(prompts)],
         )
 
-    def _sample_batch(
+    def _start(
         self, adapter: Weights, prompts: Sequence[Sequence[int]], prompt_ids: Sequence[int], step: int
-    ) -> Responses:
+    ) -> Generated:
         missing = self._micro_batch - len(prompts)
         rests = [*(prompt[len(self._prefix) :] for prompt in prompts), *([[0]] * missing)]
-        padded, lengths = _pad(rests, self._width), np.array([*map(len, rests)], np.int32)
-        keys = self._keys(np.array([*prompt_ids, *([0] * missing)], np.int32), step)
-        drawn: Generated = jax.device_get(self._run(adapter, self._base, self._prefix, padded, lengths, keys))
-        return self._unpad(drawn, len(prompts))
-
-    def _keys(self, prompt_ids: Int32[np.ndarray, " P"], step: int) -> Key[Array, "P G"]:
-        return make_row_keys(self._seed, step, jnp.asarray(prompt_ids), self._group_size)
-
-    def _unpad(self, drawn: Generated, num_prompts: int) -> Responses:
-        shape = (-1, self._group_size)
-        lengths = np.asarray(drawn.lengths).reshape(shape)[:num_prompts]
-        tokens = np.asarray(drawn.tokens).reshape(*shape, self._config.max_response_tokens)
-        logprobs = np.asarray(drawn.logprobs).reshape(tokens.shape)[:num_prompts]
-        real = np.arange(tokens.shape[-1]) < lengths[:, :, None]
-        return Responses(
-            tokens=[
-                [tuple(row[:length].tolist()) for row, length in zip(group, group_lengths, strict=True)]
-                for group, group_lengths in zip(tokens, lengths, strict=False)
-            ],
-            logprobs=np.where(real, logprobs, np.float32(0)),
-            ended=np.asarray(drawn.ended).reshape(shape)[:num_prompts],
-        )
+        ids = jnp.asarray([*prompt_ids, *([0] * missing)], jnp.int32)
+        keys = make_row_keys(self._seed, step, ids, self._group_size)
+        lengths = jnp.asarray([*map(len, rests)], jnp.int32)
+        return self._run(adapter, self._base, Prompts(self._prefix, _pad(rests, self._width), lengths), keys)
 
 
-def _pad(rows: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "P T"]:
+def _unpad(drawn: Generated, group_size: int) -> Responses:
+    lengths = np.asarray(drawn.lengths).reshape(-1, group_size)
+    tokens = np.asarray(drawn.tokens).reshape(*lengths.shape, -1)
+    real = np.arange(tokens.shape[-1]) < lengths[:, :, None]
+    return Responses(
+        tokens=[
+            [tuple(row[:length].tolist()) for row, length in zip(*group, strict=True)]
+            for group in zip(tokens, lengths, strict=True)
+        ],
+        logprobs=np.where(real, np.asarray(drawn.logprobs).reshape(tokens.shape), np.float32(0)),
+        ended=np.asarray(drawn.ended).reshape(lengths.shape),
+    )
+
+
+def _pad(rows: Sequence[Sequence[int]], width: int) -> Int[Array, "P T"]:
     padded = np.zeros((len(rows), width), np.int32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
-    return padded
+    return jnp.asarray(padded)

@@ -76,7 +76,9 @@ class OwnServer:
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """End the server and all that it started."""
+        """Have Prefect send what it holds back, then end the server and all that it started."""
+        if "prefect.events" in sys.modules and self._process.poll() is None:
+            _drain()
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -109,7 +111,6 @@ def prefect_server(home: Path) -> Generator[str]:
         server.wait_until_ready()
         yield server.address
     finally:
-        _drain()
         os.environ.pop("PREFECT_API_URL", None)
         server.stop()
 
@@ -135,7 +136,7 @@ def _without_prefect() -> dict[str, str]:
 
 
 def _drain() -> None:
-    """Have Prefect send what it holds back, which it would try at exit for minutes when the server is gone."""
+    """What is still held back at exit is tried for minutes when the server is gone."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogHandler
 

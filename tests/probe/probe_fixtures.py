@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from temper_probe import ADDED, register
 
+from flows.cli import main
 from flows.server import OwnServer
+from pipelines.spec.load import load_pipeline
 from stages import catalog
+from stages.store.conditional import open_store
+from stages.store.runs import RunRecord, latest_run
 
 PROBE = Path(__file__).parent
 
@@ -79,3 +83,20 @@ def write_pipeline(tmp_path: Path, probe_python: str) -> WritePipeline:
         return file
 
     return write
+
+
+RunFile = Callable[..., tuple[int, RunRecord]]
+
+
+@pytest.fixture
+def run_file(prefect_api: str, own_places: None, probe_kinds: None) -> RunFile:
+    """`temper run FILE …` in this process; returns the exit code and the run's record."""
+
+    def run(file: Path, *flags: str) -> tuple[int, RunRecord]:
+        code = main(["run", str(file), *flags])
+        pipeline = load_pipeline(file)
+        record = latest_run(open_store(pipeline.store), pipeline.name)
+        assert record is not None
+        return code, record
+
+    return run

@@ -1,8 +1,8 @@
 """Settings of `grpo`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from stages.contract import Execution, StageConfigBase
 from stages.engine.models.config import TrainedModelConfig
@@ -43,8 +43,27 @@ class GrpoConfig(StageConfigBase):
     seed: Annotated[int, Field(ge=0)]
     """Seed of the adapter's start, the order of prompts and the samples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(4)
-    """Prompts of one backward pass."""
+    """Prompts of one backward pass; what a mini-batch lacks to it is filled up with empty rows."""
     rollout_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
-    """Prompts sampled at once; divides `prompts_per_step`."""
+    """Prompts sampled at once; divides `prompts_per_step`, or is larger and means all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(5)
     """Steps between two resumable checkpoints."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _check_sampling(cls, sampling: SamplingConfig) -> SamplingConfig:
+        if sampling.temperature == 0:
+            raise ValueError("temperature 0 draws the same response every time; training needs one above 0")
+        return sampling
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        rollout = min(self.rollout_micro_batch, self.prompts_per_step)
+        problems = [
+            f"{name} {size} does not divide prompts_per_step {self.prompts_per_step}"
+            for name, size in (("mini_batch", self.mini_batch), ("rollout_micro_batch", rollout))
+            if self.prompts_per_step % size
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self

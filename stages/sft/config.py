@@ -1,8 +1,8 @@
 """Settings of `sft`."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stages.contract import Execution, StageConfigBase
 from stages.engine.models.config import TrainedModelConfig
@@ -25,6 +25,12 @@ class SftConfig(StageConfigBase):
     seed: Annotated[int, Field(ge=0)]
     """Seed of the adapter's start and of the order of examples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
-    """Examples of one backward pass; divides `batch_size`."""
+    """Examples of one backward pass; divides `batch_size`, or is larger and means all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(10)
     """Steps between two resumable checkpoints."""
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.batch_size % min(self.train_micro_batch, self.batch_size):
+            raise ValueError(f"train_micro_batch {self.train_micro_batch} does not divide batch_size {self.batch_size}")
+        return self

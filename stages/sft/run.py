@@ -28,7 +28,7 @@ def run(context: StageContext, config: SftConfig) -> None:
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
     gradient, update = make_gradient(make_sft_loss(model.frozen.graph)), make_update(optimizer)
-    layout = choose_layout(examples, config.train_micro_batch)
+    layout = choose_layout(examples, min(config.train_micro_batch, config.batch_size))
 
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(examples), config.batch_size, config.seed, done)

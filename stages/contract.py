@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -206,6 +206,7 @@ RESULT_FILE = "result.json"
 # --- what a running stage may use ---------------------------------------------------------------
 
 
+@runtime_checkable
 class ProgressArea(Protocol):
     """The attempt's own folder of resumable steps, and the committed ones of earlier attempts."""
 
@@ -226,6 +227,7 @@ class ProgressArea(Protocol):
         ...
 
 
+@runtime_checkable
 class StageContext(Protocol):
     """Everything a stage's `run` may touch outside its own process."""
 

@@ -1,0 +1,104 @@
+"""Stages run in the test's own process, over a real store on the local disk."""
+
+import importlib
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stages.catalog import STAGES
+from stages.context import RunContext
+from stages.contract import ExternalInput, StageConfigBase, StageInput, StageRequest, StoredInput
+from stages.engine.data.records import Row, write_dataset
+from stages.sources.resolve import resolve
+from stages.store.layout import StagePaths, attempt_name
+from stages.store.local import LocalStore
+from stages.store.outputs import upload_output
+from stages.store.progress import committed_points
+from stages.store.segments import MetricRow, read_metrics
+
+TINY = Path(__file__).parents[2] / "pipelines" / "tiny"
+
+
+class StopAfter(threading.Event):
+    """Set from the `steps`-th time on that it is asked: a training loop asks once a step."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._left = steps
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left <= 0
+
+
+class StageTrial:
+    """One stage identity in a store below `folder`.
+
+    Its attempts have a folder each, and resume from those before.
+    """
+
+    def __init__(self, folder: Path, kind: str, config: StageConfigBase, inputs: Mapping[str, StageInput]) -> None:
+        self.kind = kind
+        self.config = config
+        self.inputs = dict(inputs)
+        self.store = LocalStore(folder / "store")
+        self.paths = StagePaths(kind, uuid.uuid4().hex * 2)
+        self.attempts = 0
+        self._folder = folder
+
+    def request(self) -> StageRequest:
+        """Of the next attempt."""
+        self.attempts += 1
+        name = attempt_name(self.attempts, "trial")
+        return StageRequest(
+            stage_id=self.kind,
+            kind=self.kind,
+            version=STAGES[self.kind].version,
+            key=self.paths.key,
+            config=self.config.model_dump_json(),
+            inputs=self.inputs,
+            store=self.store.uri,
+            attempt=name,
+            epoch=self.attempts,
+            resume=tuple(committed_points(self.store, self.paths)),
+            scratch=str(self._folder / "scratch" / self.paths.key / name),
+            cache=str(self._folder / "cache"),
+        )
+
+    def context(self, stop: threading.Event | None = None) -> RunContext:
+        """Of the next attempt."""
+        return RunContext(self.request(), self.store, stop or threading.Event())
+
+    def run(self, stop: threading.Event | None = None) -> RunContext:
+        """Runs the next attempt; its metrics are stored however it ends."""
+        context = self.context(stop)
+        try:
+            importlib.import_module(STAGES[self.kind].module).run(context, self.config)
+        finally:
+            context.flush_metrics()
+        return context
+
+    def metrics(self) -> list[MetricRow]:
+        """Rows of all attempts, merged."""
+        return read_metrics(self.store, self.paths)
+
+
+def external(path: Path) -> ExternalInput:
+    """A model on this machine."""
+    return ExternalInput(source=resolve(str(path), path.parent))
+
+
+def stored(folder: Path, content: Path) -> StoredInput:
+    """A folder as another stage's output, in the store below `folder`."""
+    name = f"outputs/{uuid.uuid4().hex}"
+    files = upload_output(LocalStore(folder / "store"), name, content)
+    return StoredInput(stage="trial", key="0" * 64, output=content.name, folder=name, files=files)
+
+
+def stored_rows(folder: Path, rows: Sequence[Row]) -> StoredInput:
+    """A dataset as another stage's output, in the store below `folder`."""
+    content = folder / f"rows-{uuid.uuid4().hex}"
+    content.mkdir(parents=True)
+    write_dataset(content, rows)
+    return stored(folder, content)

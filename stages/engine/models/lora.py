@@ -1,5 +1,6 @@
 """Low-rank adapters (arXiv 2106.09685) through qwix: how they are attached, parted from the base, saved and loaded."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import qwix
 from flax import nnx
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from safetensors.numpy import load_file, save_file
 
 from stages.contract import Adapter
@@ -51,7 +52,7 @@ def split(model: Decoder) -> tuple[Frozen, Weights]:
     return Frozen(graph, base), {_name(path): leaf.get_value() for path, leaf in adapter.flat_state()}
 
 
-def attach_lora(model: Decoder, config: LoraConfig, key: Key[Array, ""]) -> None:
+def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
     """Puts a fresh adapter on every target of every block: A uniform (He), B zero, so the function is unchanged.
 
     qwix sees one block and places the adapter's parameters in it; their values are stacked over layers as the base's.
@@ -63,7 +64,7 @@ def attach_lora(model: Decoder, config: LoraConfig, key: Key[Array, ""]) -> None
 
     adapted_graph, shapes, _ = nnx.split(nnx.eval_shape(adapt_first), nnx.LoRAParam, ...)
     values = {
-        path: leaf.replace(_initial(_name(path), (model.arch.num_layers, *leaf.get_value().shape), key))
+        path: leaf.replace(_initial(_name(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
         for path, leaf in shapes.flat_state()
     }
     model.blocks = nnx.merge(adapted_graph, nnx.State.from_flat_path(values), weights)
@@ -88,11 +89,13 @@ def _only_query(query: Array, key: Array, value: Array) -> Array:
     return query
 
 
-def _initial(name: str, shape: tuple[int, ...], key: Key[Array, ""]) -> Float[Array, "..."]:
+def _initial(name: str, shape: tuple[int, ...], seed: int) -> Float[Array, "..."]:
     if name.endswith("lora_b"):
         return jnp.zeros(shape)
     bound = (6.0 / shape[-2]) ** 0.5
-    return jax.random.uniform(jax.random.fold_in(key, crc32(name.encode())), shape, minval=-bound, maxval=bound)
+    words = np.random.Philox(key=(seed, crc32(name.encode()))).random_raw(math.prod(shape))
+    uniform = (words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return jnp.asarray((2 * uniform - 1).reshape(shape) * np.float32(bound))
 
 
 def save_adapter(folder: Path, adapter: Weights, config: LoraConfig) -> Adapter:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 from pydantic import ValidationError
 
 from stages.contract import ARTIFACT_FILE, Adapter, ExternalInput, ModelArtifact, SourceRef, StageContext
@@ -86,7 +85,7 @@ def _load(
     chat = Chat(_tokenizer(path))
     model = load_decoder(path)
     if lora is not None:
-        attach_lora(model, lora, jax.random.key(seed))
+        attach_lora(model, lora, seed)
     frozen, adapter = split(model)
     if adapter_file is not None:
         adapter = load_adapter(adapter_file, adapter)

@@ -40,6 +40,8 @@ def architecture_from_hf(config: Mapping[str, object]) -> Architecture:
         raise ValueError(f"rope_type {rope['rope_type']!r} is not supported")
     if config.get("rope_scaling"):
         raise ValueError("rope_scaling is not supported")
+    if config.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"hidden_act {config['hidden_act']!r} is not supported")
     theta = rope.get("rope_theta") if isinstance(rope, Mapping) else config.get("rope_theta")
     return Architecture(
         num_layers=_int(config, "num_hidden_layers"),
@@ -59,6 +61,9 @@ def architecture_from_hf(config: Mapping[str, object]) -> Architecture:
 def architecture_from_gguf(metadata: Mapping[str, GgufValue], tensor_names: frozenset[str]) -> Architecture:
     """From GGUF metadata; KeyError names what is missing."""
     prefix = GGUF_ARCHITECTURE
+    scaling = metadata.get(f"{prefix}.rope.scaling.type", "none")
+    if scaling != "none":
+        raise ValueError(f"{prefix}.rope.scaling.type {scaling!r} is not supported")
     heads, width = _int(metadata, f"{prefix}.attention.head_count"), _int(metadata, f"{prefix}.embedding_length")
     return Architecture(
         num_layers=_int(metadata, f"{prefix}.block_count"),
@@ -66,7 +71,7 @@ def architecture_from_gguf(metadata: Mapping[str, GgufValue], tensor_names: froz
         hidden=_int(metadata, f"{prefix}.feed_forward_length"),
         num_heads=heads,
         num_kv_heads=_int(metadata, f"{prefix}.attention.head_count_kv"),
-        head_size=width // heads,
+        head_size=_int(metadata, key) if (key := f"{prefix}.attention.key_length") in metadata else width // heads,
         vocab_size=_int(metadata, f"{prefix}.vocab_size"),
         rope_theta=_float(metadata[f"{prefix}.rope.freq_base"]),
         norm_epsilon=_float(metadata[f"{prefix}.attention.layer_norm_rms_epsilon"]),

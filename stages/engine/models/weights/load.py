@@ -57,7 +57,9 @@ def load_decoder(path: Path) -> Decoder:
 
 def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> dict[str, jax.Array]:
     wanted = _tensor_names(checkpoint)
-    problems = [f"{name} is missing" for names in wanted.values() for name in names if name not in checkpoint.names]
+    read = {name for names in wanted.values() for name in names}
+    problems = [f"{name} is missing" for name in sorted(read - checkpoint.names)]
+    problems += [f"{name} has no place in this family" for name in sorted(checkpoint.names - read) if _matters(name)]
     if problems:
         raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
     weights: dict[str, jax.Array] = {}
@@ -71,6 +73,11 @@ def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> d
     if problems:
         raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
     return weights
+
+
+def _matters(name: str) -> bool:
+    """Whether a model without this tensor is another one: a copy of the embedding or of rotary frequencies is not."""
+    return not name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
 
 
 def _layout(target: str, tensor: np.ndarray) -> np.ndarray:

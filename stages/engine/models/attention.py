@@ -54,7 +54,8 @@ class Part(NamedTuple):
 
 
 def attend_parts(q_BTNH: Float[Array, "B T N H"], parts: Sequence[Part]) -> Float[Array, "B T N H"]:
-    """Softmax attention over all parts together, as if their keys stood in one sequence."""
+    """Softmax attention over all parts together, as if their keys stood in one sequence; a part may be empty."""
+    parts = [part for part in parts if part.key.shape[1]]
     masked = [jnp.where(part.mask[:, None, None], _scores(q_BTNH, part.key), MASKED) for part in parts]
     weights = jax.nn.softmax(jnp.concatenate(masked, axis=-1), axis=-1)
     ends = list(accumulate(part.key.shape[1] for part in parts))

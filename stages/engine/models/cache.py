@@ -25,9 +25,9 @@ class Cache(NamedTuple):
     response: KeyValue
 
 
-def empty_response(arch: Architecture, rows: int, max_response_tokens: int) -> KeyValue:
-    """Room for `rows` responses."""
-    shape = (arch.num_layers, rows, max_response_tokens, arch.num_kv_heads, arch.head_size)
+def empty_key_value(arch: Architecture, rows: int, length: int) -> KeyValue:
+    """Room for `length` tokens of each row."""
+    shape = (arch.num_layers, rows, length, arch.num_kv_heads, arch.head_size)
     return KeyValue(jnp.zeros(shape), jnp.zeros(shape))
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from stages.engine.models.cache import Cache, empty_response, make_decode_attend, write_response
+from stages.engine.models.cache import Cache, empty_key_value, make_decode_attend, write_response
 from stages.engine.models.transformer import Decoder
 from stages.engine.rollout.native.prefill import Prefilled, Prompts
 from stages.engine.rollout.sampling import sample_tokens
@@ -57,7 +57,7 @@ def first_tokens(model: Decoder, prefilled: Prefilled, draw: Draw, max_response_
         logprobs=jnp.zeros((rows, max_response_tokens)).at[:, 0].set(logprobs),
         lengths=jnp.ones(rows, jnp.int32),
         ended=jnp.isin(tokens, draw.end_tokens),
-        cache=Cache(prefilled.prefix, prefilled.rest, empty_response(model.arch, rows, max_response_tokens)),
+        cache=Cache(prefilled.prefix, prefilled.rest, empty_key_value(model.arch, rows, max_response_tokens)),
     )
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from stages.engine.models.attention import KeyValue, Part, attend_parts, tree_mask
-from stages.engine.models.cache import make_prefill_attend
+from stages.engine.models.cache import empty_key_value, make_prefill_attend
 from stages.engine.models.transformer import Decoder
 
 
@@ -50,6 +50,8 @@ def prefill(model: Decoder, prompts: Prompts) -> Prefilled:
 
 
 def _prefill_prefix(model: Decoder, prefix: Int[Array, " S"]) -> KeyValue:
+    if not prefix.shape[0]:
+        return empty_key_value(model.arch, 1, 0)
     causal = jnp.tri(prefix.shape[0], dtype=bool)[None]
     positions = jnp.arange(prefix.shape[0])[None]
     return model(prefix[None], positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, causal)]))[1]

@@ -1,0 +1,112 @@
+"""Who sees whom, and attention over parts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Bool, Float
+
+from stages.engine.models.attention import Part, attend_parts, tree_mask
+
+ROWS, QUERIES, KEYS, HEADS, KV_HEADS, SIZE = 4, 3, 6, 4, 2, 8
+TOLERANCE = 1e-6
+
+
+attend = jax.jit(attend_parts)
+
+
+def random(*shape: int, seed: int) -> Float[Array, "..."]:
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """One head and one query at a time."""
+    out = np.zeros_like(q)
+    for row, at, head in np.ndindex(q.shape[:3]):
+        kv_head = head // (HEADS // KV_HEADS)
+        seen = np.flatnonzero(mask[row, at])
+        scores = k[row, seen, kv_head] @ q[row, at, head] / np.sqrt(SIZE)
+        weights = np.exp(scores - scores.max())
+        out[row, at, head] = weights @ v[row, seen, kv_head] / weights.sum()
+    return out
+
+
+@pytest.fixture
+def parts() -> tuple[Float[Array, "B T N H"], Part]:
+    mask = jax.random.bernoulli(jax.random.key(9), 0.6, (ROWS, QUERIES, KEYS)).at[:, :, 2].set(True)
+    k, v = (random(ROWS, KEYS, KV_HEADS, SIZE, seed=seed) for seed in (1, 2))
+    return random(ROWS, QUERIES, HEADS, SIZE, seed=0), Part(k, v, mask)
+
+
+def split(part: Part, at: int) -> list[Part]:
+    return [
+        Part(part.key[:, here], part.value[:, here], part.mask[:, :, here]) for here in (slice(0, at), slice(at, None))
+    ]
+
+
+def test_segments_branches_and_padding_by_hand() -> None:
+    segments, branches = jnp.array([[1, 1, 1, 1, 2, 0, 0]]), jnp.array([[0, 1, 1, 2, 0, 0, 0]])
+    expected = [
+        [1, 0, 0, 0, 0, 0, 0],  # the trunk's first token
+        [1, 1, 0, 0, 0, 0, 0],  # branch 1
+        [1, 1, 1, 0, 0, 0, 0],
+        [1, 0, 0, 1, 0, 0, 0],  # branch 2 does not see branch 1
+        [0, 0, 0, 0, 1, 0, 0],  # another segment
+        [0, 0, 0, 0, 0, 1, 0],  # padding sees itself alone
+        [0, 0, 0, 0, 0, 0, 1],
+    ]
+    assert tree_mask(segments, branches)[0].astype(int).tolist() == expected
+
+
+def test_rows_have_masks_of_their_own() -> None:
+    segments, branches = jnp.array([[1, 1], [1, 0]]), jnp.zeros((2, 2), jnp.int32)
+    assert tree_mask(segments, branches).astype(int).tolist() == [[[1, 0], [1, 1]], [[1, 0], [0, 1]]]
+
+
+def test_attention_is_softmax_over_the_keys_that_the_mask_shows(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    np.testing.assert_allclose(
+        attend(q, [part]), reference(*map(np.asarray, (q, part.key, part.value, part.mask))), atol=TOLERANCE
+    )
+
+
+def test_keys_in_two_parts_are_as_in_one(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    for at in (1, 4):
+        np.testing.assert_allclose(attend(q, split(part, at)), attend(q, [part]), atol=TOLERANCE)
+
+
+def test_an_empty_part_changes_nothing(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    np.testing.assert_array_equal(attend(q, split(part, 0)), attend(q, [part]))
+
+
+def test_keys_that_rows_share_are_as_if_each_row_had_them(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    for shared in (1, 2):
+        few = Part(part.key[:shared], part.value[:shared], part.mask)
+        each = Part(*(jnp.repeat(x, ROWS // shared, axis=0) for x in few[:2]), part.mask)
+        own = Part(random(ROWS, 2, KV_HEADS, SIZE, seed=5), random(ROWS, 2, KV_HEADS, SIZE, seed=6), _all(2))
+        np.testing.assert_allclose(attend(q, [few, own]), attend(q, [each, own]), atol=TOLERANCE)
+
+
+def _all(keys: int) -> Bool[Array, "1 1 S"]:
+    return jnp.ones((1, 1, keys), bool)
+
+
+def test_what_the_mask_hides_has_no_influence_and_no_gradient(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    hidden = part._replace(mask=part.mask.at[:, :, 0].set(False))
+    other = hidden._replace(key=part.key.at[:, 0].set(1e4), value=part.value.at[:, 0].set(-1e4))
+    np.testing.assert_array_equal(attend(q, [hidden]), attend(q, [other]))
+    gradient = jax.grad(lambda value: attend_parts(q, [hidden._replace(value=value)]).sum())(part.value)
+    assert not gradient[:, 0].any()
+    assert gradient[:, 2].any()
+
+
+def test_a_query_that_sees_nothing_stays_finite(parts: tuple[Array, Part]) -> None:
+    q, part = parts
+    blind = part._replace(mask=jnp.zeros_like(part.mask))
+    gradient = jax.grad(lambda q: attend_parts(q, [blind]).sum())(q)
+    assert jnp.isfinite(attend_parts(q, [blind])).all()
+    assert jnp.isfinite(gradient).all()

@@ -51,6 +51,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     schedule = make_schedule(config.optimizer, num_updates)
     gradient = make_gradient(make_policy_loss(model.frozen.graph, _loss_settings(config)))
     update = make_update(optimizer)
+    advantages_of = jax.jit(ADVANTAGES[config.advantages])
     score, reference = make_scorer(model.frozen, config.sampling.temperature), model.adapter
 
     def with_reference(experience: Experience) -> PolicyBatch:
@@ -61,7 +62,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         rollout = collect(
             sampler, state.weights, prompts, rows, step=done, chat=model.chat, reward=REWARDS[config.reward]
         )
-        advantages = np.asarray(ADVANTAGES[config.advantages](jnp.asarray(rollout.rewards)))
+        advantages = np.asarray(advantages_of(rollout.rewards))
         mixed = mixed_groups(rollout.rewards)
         weights, moments, losses, norms = state.weights, state.optimizer, list[Loss](), list[jax.Array]()
         for start in range(0, config.prompts_per_step, config.mini_batch):

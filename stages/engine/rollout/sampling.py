@@ -1,22 +1,41 @@
-"""Drawing a token, with its log-probability under the distribution it was drawn from."""
+"""Drawing a token, with its log-probability under the distribution it was drawn from.
 
-import jax
+Random numbers come from a counter-based generator on the host: compiled functions hold none, and a response's numbers
+depend on what it is a sample of, and on nothing else.
+"""
+
+from collections.abc import Sequence
+
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int
 
 from stages.engine.objectives.logprobs import target_logprobs
 
+_BLOCK = 128
+"""The vocabulary is searched in two levels, blocks of this size first: summing it token by token would be slow."""
 
-def make_row_keys(seed: int, step: int, prompt_ids: Int[Array, " P"], group_size: int) -> Key[Array, "P G"]:
-    """One key for each response, a function of (seed, step, prompt id, sample index) and of nothing else."""
-    step_key = jax.random.fold_in(jax.random.key(seed), step)
-    prompt_keys = jax.vmap(lambda prompt_id: jax.random.fold_in(step_key, prompt_id))(prompt_ids)
-    samples = jnp.arange(group_size)
-    return jax.vmap(lambda key: jax.vmap(lambda sample: jax.random.fold_in(key, sample))(samples))(prompt_keys)
+
+def row_uniforms(
+    seed: int, step: int, prompt_ids: Sequence[int], group_size: int, num_tokens: int
+) -> Float32[np.ndarray, "P G R"]:
+    """Numbers in [0, 1) for each token, a function of (seed, step, prompt id, sample index, token index) alone.
+
+    Philox (Salmon et al. 2011) with seed and step as its key, and the other three as its counter.
+    """
+    words = [
+        [
+            np.random.Philox(key=(seed, step), counter=(0, sample, prompt_id, 0)).random_raw(num_tokens)
+            for sample in range(group_size)
+        ]
+        for prompt_id in prompt_ids
+    ]
+    # 24 bits are what a float32 below 1 holds without rounding up to 1.
+    return (np.array(words, np.uint64) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def sample_tokens(
-    logits: Float[Array, "rows V"], row_keys: Key[Array, " rows"], token_index: Int[Array, ""], temperature: float
+    logits: Float[Array, "rows V"], uniforms: Float[Array, " rows"], temperature: float
 ) -> tuple[Int[Array, " rows"], Float[Array, " rows"]]:
     """Draws one token a row from softmax(logits / temperature); temperature 0 takes the largest logit.
 
@@ -28,6 +47,20 @@ def sample_tokens(
         tokens = jnp.argmax(logits, axis=-1)
         return tokens, target_logprobs(logits, tokens)
     scaled = logits / temperature
-    noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, token_index), scaled.shape[-1:]))(row_keys)
-    tokens = jnp.argmax(scaled + noise, axis=-1)
+    tokens = _invert(jnp.exp(scaled - scaled.max(axis=-1, keepdims=True)), uniforms)
     return tokens, target_logprobs(scaled, tokens)
+
+
+def _invert(weights: Float[Array, "rows V"], uniforms: Float[Array, " rows"]) -> Int[Array, " rows"]:
+    """The first token at which the running sum of weights passes uniform * total."""
+    rows, size = weights.shape
+    blocks = jnp.pad(weights, ((0, 0), (0, -size % _BLOCK))).reshape(rows, -1, _BLOCK)
+    block_sums = jnp.cumsum(blocks.sum(axis=-1), axis=-1)
+    wanted = uniforms * block_sums[:, -1]
+    block = jnp.minimum((block_sums <= wanted[:, None]).sum(axis=-1), blocks.shape[1] - 1)[:, None]
+    before = jnp.where(block > 0, jnp.take_along_axis(block_sums, jnp.maximum(block - 1, 0), axis=-1), 0.0)
+    inside = jnp.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
+    index = (before + jnp.cumsum(inside, axis=-1) <= wanted[:, None]).sum(axis=-1)
+    # The two sums round apart: never run past the last token that can be drawn.
+    last = _BLOCK - 1 - jnp.argmax(inside[:, ::-1] > 0, axis=-1)
+    return block[:, 0] * _BLOCK + jnp.minimum(index, last)

@@ -69,7 +69,7 @@ def train(
     Raises:
         PreemptedError: asked to stop; the progress is saved.
     """
-    seed = int(start.counters.seed)
+    seed = start.counters.seed
 
     def check(state: TrainState, point: ProgressPoint) -> None:
         check_restored(state.counters, point.step, seed)
@@ -77,7 +77,7 @@ def train(
     restored = restore_newest(context.progress, start, check)
     state = start if restored is None else restored
     writer, recorder = ProgressWriter(context.progress), Recorder(context, num_steps)
-    done = int(state.counters.step)
+    done = state.counters.step
     context.beat(done, num_steps, {})
     while done < num_steps:
         state, numbers = step(done, state)

@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import optax
-from jaxtyping import Array, UInt32
 
 from stages.engine.models.lora import Weights
 from stages.errors import UserError
@@ -21,11 +20,11 @@ class Counters(NamedTuple):
         seed: of all randomness, which is a function of it and the counters.
     """
 
-    step: UInt32[Array, ""]
-    updates: UInt32[Array, ""]
-    rows: UInt32[Array, ""]
-    tokens: UInt32[Array, ""]
-    seed: UInt32[Array, ""]
+    step: int
+    updates: int
+    rows: int
+    tokens: int
+    seed: int
 
 
 class TrainState(NamedTuple):
@@ -38,8 +37,7 @@ class TrainState(NamedTuple):
 
 def start_state(weights: Weights, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """The state before the first step."""
-    zero = jnp.uint32(0)
-    return TrainState(weights, optimizer.init(weights), Counters(zero, zero, zero, zero, jnp.uint32(seed)))
+    return TrainState(weights, jax.jit(optimizer.init)(weights), Counters(0, 0, 0, 0, seed))
 
 
 def advance(counters: Counters, *, updates: int, rows: int, tokens: int) -> Counters:
@@ -58,7 +56,7 @@ def check_restored(counters: Counters, step: int, seed: int) -> None:
     Raises:
         UserError: the step or the seed inside differs.
     """
-    if (int(counters.step), int(counters.seed)) != (step, seed):
+    if (counters.step, counters.seed) != (step, seed):
         raise UserError(
-            f"checkpoint of step {step} with seed {seed} holds step {int(counters.step)} and seed {int(counters.seed)}"
+            f"checkpoint of step {step} with seed {seed} holds step {counters.step} and seed {counters.seed}"
         )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from stages.engine.models.cache import Cache, empty_key_value, make_decode_attend, write_response
 from stages.engine.models.transformer import Decoder
@@ -16,12 +16,12 @@ class Draw(NamedTuple):
     """How tokens are drawn.
 
     Attributes:
-        row_keys: one for each row.
+        uniforms: a number in [0, 1) for each token.
         end_tokens: any of these ends a response.
         temperature: see `sample_tokens`.
     """
 
-    row_keys: Key[Array, " rows"]
+    uniforms: Float[Array, "rows R"]
     end_tokens: Int[Array, " E"]
     temperature: float
 
@@ -46,11 +46,11 @@ class DecodeState(NamedTuple):
     cache: Cache
 
 
-def first_tokens(model: Decoder, prefilled: Prefilled, draw: Draw, max_response_tokens: int) -> DecodeState:
+def first_tokens(model: Decoder, prefilled: Prefilled, draw: Draw) -> DecodeState:
     """Draws the first token of each row; a prompt's logits serve all rows of its group."""
-    rows = draw.row_keys.shape[0]
+    rows, max_response_tokens = draw.uniforms.shape
     logits = jnp.repeat(model.logits(prefilled.last_hidden), rows // prefilled.last_hidden.shape[0], axis=0)
-    tokens, logprobs = sample_tokens(logits, draw.row_keys, jnp.int32(0), draw.temperature)
+    tokens, logprobs = sample_tokens(logits, draw.uniforms[:, 0], draw.temperature)
     return DecodeState(
         step=jnp.int32(1),
         tokens=jnp.zeros((rows, max_response_tokens), jnp.int32).at[:, 0].set(tokens),
@@ -68,7 +68,8 @@ def next_tokens(model: Decoder, prompts: Prompts, draw: Draw, state: DecodeState
     group_size = tokens.shape[0] // prompts.lengths.shape[0]
     positions = prompts.prefix.shape[0] + jnp.repeat(prompts.lengths, group_size)[:, None] + last
     hidden, new = model(tokens, positions, make_decode_attend(prompts.lengths, last), state.cache)
-    drawn, logprobs = sample_tokens(model.logits(hidden[:, 0]), draw.row_keys, state.step, draw.temperature)
+    uniforms = jax.lax.dynamic_index_in_dim(draw.uniforms, state.step, axis=1, keepdims=False)
+    drawn, logprobs = sample_tokens(model.logits(hidden[:, 0]), uniforms, draw.temperature)
     return DecodeState(
         step=state.step + 1,
         tokens=jax.lax.dynamic_update_slice_in_dim(state.tokens, drawn[:, None], state.step, axis=1),

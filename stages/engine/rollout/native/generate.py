@@ -21,24 +21,23 @@ class Generated(NamedTuple):
     ended: Bool[Array, " rows"]
 
 
-def generate(model: Decoder, prompts: Prompts, draw: Draw, max_response_tokens: int) -> Generated:
-    """Samples responses until all have ended or have `max_response_tokens` tokens.
+def generate(model: Decoder, prompts: Prompts, draw: Draw) -> Generated:
+    """Samples responses until all have ended or are as long as there are numbers to draw with.
 
     Args:
         model: the policy.
         prompts: P of them.
-        draw: with P * G rows, for G responses to each prompt.
-        max_response_tokens: R.
+        draw: with P * G rows, for G responses to each prompt, of at most R tokens.
     """
     # Modules do not cross the loop's boundary, weights do.
     graph, weights = nnx.split(model)
 
     def go_on(state: DecodeState) -> Bool[Array, ""]:
-        return (state.step < max_response_tokens) & ~jnp.all(state.ended)
+        return (state.step < draw.uniforms.shape[1]) & ~jnp.all(state.ended)
 
     def step(state: DecodeState) -> DecodeState:
         return next_tokens(nnx.merge(graph, weights), prompts, draw, state)
 
-    start = first_tokens(model, prefill(model, prompts), draw, max_response_tokens)
+    start = first_tokens(model, prefill(model, prompts), draw)
     end = jax.lax.while_loop(go_on, step, start)
     return Generated(end.tokens, end.logprobs, end.lengths, end.ended)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int, Key
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from stages.engine.data.batching import round_up
 from stages.engine.data.examples import shared_prefix
@@ -16,7 +16,7 @@ from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.decode import Draw
 from stages.engine.rollout.native.generate import Generated, generate
 from stages.engine.rollout.native.prefill import Prompts
-from stages.engine.rollout.sampling import make_row_keys
+from stages.engine.rollout.sampling import row_uniforms
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class NativeSampler:
         self._config = config
         self._group_size = group_size
         self._micro_batch = micro_batch
-        self._prefix = jnp.asarray(prompts[0][: shared_prefix(prompts)], jnp.int32)
+        self._prefix = jnp.asarray(np.array(prompts[0][: shared_prefix(prompts)], np.int32))
         self._width = round_up(max(map(len, prompts)) - len(self._prefix))
         self._seed = seed
-        ends = jnp.asarray(sorted(end_tokens), jnp.int32)
+        ends = jnp.asarray(np.array(sorted(end_tokens), np.int32))
 
-        def run(adapter: Weights, base: Cells, prompts: Prompts, keys: Key[Array, "P G"]) -> Generated:
-            draw = Draw(keys.reshape(-1), ends, config.temperature)
-            return generate(bind(frozen.graph, adapter, base), prompts, draw, config.max_response_tokens)
+        def run(adapter: Weights, base: Cells, prompts: Prompts, uniforms: Float[Array, "rows R"]) -> Generated:
+            draw = Draw(uniforms, ends, config.temperature)
+            return generate(bind(frozen.graph, adapter, base), prompts, draw)
 
         self._run = jax.jit(run)
 
@@ -109,10 +109,11 @@ class NativeSampler:
     ) -> Generated:
         missing = self._micro_batch - len(prompts)
         rests = [*(prompt[len(self._prefix) :] for prompt in prompts), *([[0]] * missing)]
-        ids = jnp.asarray([*prompt_ids, *([0] * missing)], jnp.int32)
-        keys = make_row_keys(self._seed, step, ids, self._group_size)
-        lengths = jnp.asarray([*map(len, rests)], jnp.int32)
-        return self._run(adapter, self._base, Prompts(self._prefix, _pad(rests, self._width), lengths), keys)
+        ids, num_tokens = [*prompt_ids, *([0] * missing)], self._config.max_response_tokens
+        uniforms = row_uniforms(self._seed, step, ids, self._group_size, num_tokens).reshape(-1, num_tokens)
+        lengths = jnp.asarray(np.array([*map(len, rests)], np.int32))
+        batch = Prompts(self._prefix, _pad(rests, self._width), lengths)
+        return self._run(adapter, self._base, batch, jnp.asarray(uniforms))
 
 
 def _unpad(drawn: Generated, group_size: int) -> Responses:

@@ -5,13 +5,12 @@ from functools import reduce
 import jax.numpy as jnp
 import numpy as np
 
-from stages.contract import ARTIFACT_FILE, ModelArtifact, StageContext
+from stages.contract import StageContext
 from stages.engine.data.chat import make_examples
 from stages.engine.data.examples import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
-from stages.engine.models.lora import save_adapter
-from stages.engine.models.source import load_trained_model
+from stages.engine.models.source import load_trained_model, write_model
 from stages.engine.training.loop import TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_optimizer, make_schedule
 from stages.engine.training.report import write_training_report
@@ -49,8 +48,5 @@ def run(context: StageContext, config: SftConfig) -> None:
 
     start = start_state(model.adapter, optimizer, config.seed)
     end = train(context, start, num_steps=config.num_steps, save_every_steps=config.save_every_steps, step=step)
-    checkpoint = context.output_dir("checkpoint")
-    adapter = save_adapter(checkpoint, end.weights, config.model.lora)
-    artifact = ModelArtifact(base=model.base, adapter=adapter)
-    (checkpoint / ARTIFACT_FILE).write_text(artifact.model_dump_json())
+    write_model(context.output_dir("checkpoint"), model.base, end.weights, config.model.lora)
     write_training_report(context.output_dir("report"), end.counters)

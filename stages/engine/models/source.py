@@ -1,4 +1,4 @@
-"""A model input as a decoder and a tokenizer: a base from its source, under the adapter of an earlier stage."""
+"""Model artifacts in and out: a base from its source, under the adapter of an earlier stage."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from stages.engine.data.gguf import open_gguf
 from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
 from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
 from stages.engine.models.config import LoraConfig
-from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, split
+from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, save_adapter, split
 from stages.engine.models.weights.load import load_decoder
 from stages.errors import UserError
 
@@ -57,6 +57,12 @@ def load_trained_model(context: StageContext, lora: LoraConfig, seed: int, name:
             "Use the same section in both stages, or start from a base without an adapter"
         )
     return _load(context, artifact, lora, folder / artifact.adapter.file, seed)
+
+
+def write_model(folder: Path, base: SourceRef, adapter: Weights, lora: LoraConfig) -> None:
+    """Writes an adapter over its base as a model output; equal weights give equal bytes."""
+    artifact = ModelArtifact(base=base, adapter=save_adapter(folder, adapter, lora))
+    (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())
 
 
 def _describe(context: StageContext, name: str) -> tuple[ModelArtifact, Path]:

@@ -1,6 +1,6 @@
 """Prompts sampled and scored."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,10 +35,9 @@ class Rollout:
     responses: Responses
     rewards: Float32[np.ndarray, "P G"]
 
-    @property
-    def num_tokens(self) -> int:
-        """Response tokens in all."""
-        return sum(len(response) for group in self.responses.tokens for response in group)
+    def num_tokens(self, rows: Iterable[int]) -> int:
+        """Response tokens to some of the prompts."""
+        return sum(len(response) for row in rows for response in self.responses.tokens[row])
 
 
 def make_prompts(rows: Sequence[Row], chat: Chat) -> list[Prompt]:

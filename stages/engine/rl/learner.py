@@ -1,0 +1,94 @@
+"""One optimizer update of a policy on groups of responses."""
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Float32
+
+from stages.engine.data.batching import Branch, Tree
+from stages.engine.models.lora import Frozen, Weights
+from stages.engine.rl.experience import make_experience, micro_batches
+from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
+from stages.engine.rl.rollouts import Rollout
+from stages.engine.rollout.scoring import make_scorer
+from stages.engine.training.step import Loss, add_gradients, make_gradient, make_update
+
+
+class Learned(NamedTuple):
+    """What an update gives.
+
+    Attributes:
+        weights: after the update.
+        optimizer: its state after the update.
+        loss: of the groups learned from.
+        grad_norm: see `Applied`.
+    """
+
+    weights: Weights
+    optimizer: optax.OptState
+    loss: Loss
+    grad_norm: Float[Array, ""]
+
+
+class PolicyLearner:
+    """Learns from groups of responses against a frozen reference."""
+
+    def __init__(
+        self,
+        frozen: Frozen,
+        reference: Weights,
+        settings: PolicyLoss,
+        optimizer: optax.GradientTransformation,
+        *,
+        micro_batch: int,
+        width: int,
+    ) -> None:
+        """Prepares the compiled functions.
+
+        Args:
+            frozen: of the policy and the reference, which share their base.
+            reference: adapter of the reference; only a KL term reads it.
+            settings: of the loss.
+            optimizer: of the policy's adapter.
+            micro_batch: groups of one backward pass.
+            width: inputs of a group; no group is wider.
+        """
+        self._base = frozen.base
+        self._reference = reference
+        self._micro_batch = micro_batch
+        self._width = width
+        self._score = make_scorer(frozen, settings.temperature) if settings.kl_coef else None
+        self._gradient = make_gradient(make_policy_loss(frozen.graph, settings))
+        self._update = make_update(optimizer)
+
+    def learn(
+        self,
+        weights: Weights,
+        moments: optax.OptState,
+        rollout: Rollout,
+        advantages: Float32[np.ndarray, "P G"],
+        rows: np.ndarray,
+    ) -> Learned:
+        """Updates the policy once.
+
+        Args:
+            weights: of the policy.
+            moments: the optimizer's state.
+            rollout: sampled responses.
+            advantages: of all of them.
+            rows: prompts of the rollout to learn from; the others leave the loss and its denominator alone.
+        """
+        groups = [
+            Tree(rollout.prompts[row].ids, [Branch((), response) for response in rollout.responses.tokens[row]])
+            for row in rows
+        ]
+        experience = make_experience(groups, rollout.responses.logprobs[rows], advantages[rows], self._width)
+        batches = [
+            PolicyBatch(part, self._score(self._reference, part.batch) if self._score else None)
+            for part in micro_batches(experience, self._micro_batch)
+        ]
+        whole = reduce(add_gradients, (self._gradient(weights, self._base, batch) for batch in batches))
+        applied = self._update(weights, moments, whole)
+        return Learned(applied.weights, applied.optimizer, whole.loss, applied.grad_norm)

@@ -12,6 +12,7 @@ import numpy as np
 import qwix
 from flax import nnx
 from jaxtyping import Array, Float
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from stages.contract import Adapter
@@ -108,9 +109,12 @@ def load_adapter(path: Path, shapes: Weights) -> Weights:
     """Reads an adapter of the given names and shapes.
 
     Raises:
-        UserError: tensors are missing, unknown or of another shape; all are named.
+        UserError: the file holds no tensors, or some are missing, unknown or of another shape; all are named.
     """
-    tensors = load_file(path)
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: {error}") from error
     problems = [f"{name} is missing" for name in shapes if name not in tensors]
     problems += [f"{name} is not part of this model" for name in tensors if name not in shapes]
     problems += [

@@ -19,7 +19,7 @@ LayerAttend = Callable[
 """`Attend` with the layer's own slice of a cache first."""
 
 
-Cells: TypeAlias = nnx.State[str, nnx.Variable[Array]]
+Cells: TypeAlias = nnx.State
 """Weights in the tree of the modules that hold them."""
 
 

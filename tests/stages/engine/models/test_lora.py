@@ -1,0 +1,132 @@
+"""Adapters: where they go, what they change, and their file."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from stage_trial import TINY
+
+from stages.engine.data.batching import Batch, Branch, Tree, pack_trees
+from stages.engine.models.config import LoraConfig
+from stages.engine.models.heads import score_targets
+from stages.engine.models.lora import Weights, attach_lora, bind, load_adapter, save_adapter, split
+from stages.engine.models.source import LoadedModel
+from stages.engine.models.transformer import Cells
+from stages.engine.models.weights.load import load_decoder
+from stages.errors import UserError
+
+LORA = LoraConfig(rank=3, alpha=6)
+BATCH = pack_trees([Tree((7, 8, 9, 10), [Branch((), (11, 12, 13))])], max_response=3)
+
+
+def logprobs(model: LoadedModel, adapter: Weights) -> Float[Array, "B R"]:
+    return _logprobs(adapter, model.frozen.base, model)
+
+
+def _logprobs(adapter: Weights, base: Cells, model: LoadedModel) -> Float[Array, "B R"]:
+    return jax.jit(lambda adapter, base: score_targets(bind(model.frozen.graph, adapter, base), BATCH))(adapter, base)
+
+
+def adapter_of(config: LoraConfig) -> Weights:
+    model = load_decoder(TINY)
+    attach_lora(model, config, seed=0)
+    return split(model)[1]
+
+
+def test_a_fresh_adapter_leaves_every_bit_of_the_output_alone(tiny: LoadedModel) -> None:
+    frozen, nothing = split(load_decoder(TINY))
+    assert nothing == {}
+    bare = jax.jit(lambda base: score_targets(bind(frozen.graph, {}, base), BATCH))(frozen.base)
+    np.testing.assert_array_equal(logprobs(tiny, tiny.adapter), bare)
+
+
+def test_an_adapter_adds_its_scaled_product_to_the_weight(tiny: LoadedModel, moved: Weights) -> None:
+    merged = jax.tree.map(lambda x: x, tiny.frozen.base)
+    for path, leaf in merged.flat_state():
+        name = ".".join(map(str, path))
+        if f"{name}_lora_a" in moved:
+            product = moved[f"{name}_lora_a"] @ moved[f"{name}_lora_b"]
+            leaf.set_value(leaf.get_value() + LORA.alpha / LORA.rank * product)
+    nothing = jax.tree.map(jnp.zeros_like, moved)
+    changed = logprobs(tiny, moved)
+    np.testing.assert_allclose(changed, _logprobs(nothing, merged, tiny), atol=1e-5)
+    assert np.abs(changed - logprobs(tiny, tiny.adapter)).max() > 0.1
+
+
+def test_only_the_targets_get_an_adapter_in_every_layer() -> None:
+    adapter = adapter_of(LoraConfig(rank=2, alpha=2, targets=("q_proj", "down_proj")))
+    assert {name: value.shape for name, value in adapter.items()} == {
+        "blocks.attention.q_proj.kernel_lora_a": (2, 64, 2),
+        "blocks.attention.q_proj.kernel_lora_b": (2, 2, 64),
+        "blocks.mlp.down_proj.kernel_lora_a": (2, 128, 2),
+        "blocks.mlp.down_proj.kernel_lora_b": (2, 2, 64),
+    }
+
+
+def test_a_fresh_adapter_is_random_in_a_zero_in_b_and_differs_by_layer_and_key(tiny: LoadedModel) -> None:
+    for name, value in tiny.adapter.items():
+        if name.endswith("lora_b"):
+            assert not value.any()
+        else:
+            bound = (6 / value.shape[1]) ** 0.5
+            assert 0.9 * bound < jnp.abs(value).max() <= bound
+            assert not np.array_equal(value[0], value[1])
+    q, k = (tiny.adapter[f"blocks.attention.{name}_proj.kernel_lora_a"] for name in "qk")
+    assert not np.array_equal(q, k)
+    other = adapter_of(LORA)["blocks.attention.q_proj.kernel_lora_a"]
+    assert not np.array_equal(q, other)
+
+
+def test_two_adapters_share_one_base_without_a_trace(tiny: LoadedModel, moved: Weights) -> None:
+    first = logprobs(tiny, tiny.adapter)
+    second = logprobs(tiny, moved)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(logprobs(tiny, tiny.adapter), first)
+
+
+def test_a_saved_adapter_is_loaded_bit_for_bit_and_equal_weights_are_equal_files(
+    tmp_path: Path, moved: Weights
+) -> None:
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder, weights in zip(folders, (moved, dict(reversed(moved.items()))), strict=True):
+        folder.mkdir()
+        descriptor = save_adapter(folder, weights, LORA)
+        assert (descriptor.rank, descriptor.alpha, descriptor.targets) == (3, 6.0, LORA.targets)
+    one, other = (folder / descriptor.file for folder in folders)
+    assert one.read_bytes() == other.read_bytes()
+    loaded = load_adapter(one, jax.tree.map(jnp.zeros_like, moved))
+    assert loaded.keys() == moved.keys()
+    assert all(np.array_equal(loaded[name], moved[name]) for name in moved)
+
+
+def test_an_adapter_of_another_rank_or_other_targets_is_refused_with_every_name(tmp_path: Path, moved: Weights) -> None:
+    descriptor = save_adapter(tmp_path, moved, LORA)
+    wanted = adapter_of(LoraConfig(rank=2, alpha=2, targets=("q_proj",)))
+    with pytest.raises(UserError) as raised:
+        load_adapter(tmp_path / descriptor.file, wanted)
+    message = str(raised.value)
+    assert "blocks.attention.q_proj.kernel_lora_a has shape (2, 64, 3), expected (2, 64, 2)" in message
+    assert message.count("is not part of this model") == 12
+    with pytest.raises(UserError, match=r"blocks\.norm\.kernel_lora_b is missing"):
+        load_adapter(tmp_path / descriptor.file, moved | {"blocks.norm.kernel_lora_b": jnp.zeros(1)})
+
+
+def test_a_file_that_holds_no_tensors_is_refused(tmp_path: Path, moved: Weights) -> None:
+    path = tmp_path / "adapter.safetensors"
+    path.write_bytes(b"no tensors")
+    with pytest.raises(UserError, match=r"adapter\.safetensors"):
+        load_adapter(path, moved)
+
+
+def test_rows_in_another_order_give_the_same_bits_in_that_order(tiny: LoadedModel, moved: Weights) -> None:
+    trees = [Tree(range(3, 3 + n), [Branch((), (5, 6 + n))]) for n in range(1, 9)]
+    order = [3, 0, 6, 7, 5, 1, 2, 4]
+    score = jax.jit(lambda adapter, base, batch: score_targets(bind(tiny.frozen.graph, adapter, base), Batch(*batch)))
+
+    def scored(rows: list[Tree]) -> np.ndarray:
+        return np.asarray(score(moved, tiny.frozen.base, pack_trees(rows, max_response=2, width=16)))
+
+    np.testing.assert_array_equal(scored([trees[row] for row in order]), scored(trees)[order])

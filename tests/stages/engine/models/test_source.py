@@ -1,0 +1,84 @@
+"""Model inputs of a stage: a published base, or what an earlier stage trained over it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stage_trial import TINY, StageTrial, external, stored
+
+from stages.contract import ARTIFACT_FILE, ModelArtifact, StageInput
+from stages.engine.models.config import LoraConfig
+from stages.engine.models.lora import Weights, save_adapter
+from stages.engine.models.source import LoadedModel, load_model, load_trained_model
+from stages.engine.rollout.config import SamplingConfig
+from stages.errors import UserError
+from stages.evaluation.config import EvaluationConfig
+
+LORA = LoraConfig(rank=3, alpha=6)
+CONFIG = EvaluationConfig(sampling=SamplingConfig(temperature=0.0, max_response_tokens=1))
+
+
+def trial(folder: Path, model: StageInput) -> StageTrial:
+    return StageTrial(folder, "evaluation", CONFIG, {"model": model})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, tiny: LoadedModel, moved: Weights) -> StageInput:
+    content = tmp_path / "checkpoint"
+    content.mkdir()
+    artifact = ModelArtifact(base=tiny.base, adapter=save_adapter(content, moved, LORA))
+    (content / ARTIFACT_FILE).write_text(artifact.model_dump_json())
+    return stored(tmp_path, content)
+
+
+def test_a_base_is_loaded_with_its_tokenizer_and_template(tmp_path: Path) -> None:
+    model = load_model(trial(tmp_path, external(TINY)).context())
+    assert model.adapter == {}
+    assert model.base == external(TINY).source
+    assert model.chat.tokenizer.decode([model.chat.end_id], skip_special=False) == "<|im_end|>"
+
+
+def test_an_earlier_stages_adapter_is_loaded_over_the_same_base(
+    tmp_path: Path, checkpoint: StageInput, tiny: LoadedModel, moved: Weights
+) -> None:
+    loaded = load_model(trial(tmp_path, checkpoint).context())
+    assert loaded.base == tiny.base
+    assert loaded.adapter.keys() == moved.keys()
+    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+
+
+def test_training_goes_on_with_the_adapter_of_the_input(tmp_path: Path, checkpoint: StageInput, moved: Weights) -> None:
+    loaded = load_trained_model(trial(tmp_path, checkpoint).context(), LORA, seed=99)
+    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+
+
+def test_a_fresh_adapter_is_that_of_its_seed(tmp_path: Path, tiny: LoadedModel) -> None:
+    same, other = (load_trained_model(trial(tmp_path, external(TINY)).context(), LORA, seed) for seed in (1, 2))
+    assert all(np.array_equal(same.adapter[name], tiny.adapter[name]) for name in tiny.adapter)
+    name = "blocks.mlp.up_proj.kernel_lora_a"
+    assert not np.array_equal(other.adapter[name], tiny.adapter[name])
+
+
+@pytest.mark.parametrize(
+    ("lora", "words"),
+    [
+        (LoraConfig(rank=4, alpha=6), "model.lora asks for rank 4, alpha 6 on q_proj"),
+        (LoraConfig(rank=3, alpha=5), "model.lora asks for rank 3, alpha 5 on q_proj"),
+        (LoraConfig(rank=3, alpha=6, targets=("v_proj",)), "model.lora asks for rank 3, alpha 6 on v_proj."),
+    ],
+)
+def test_training_with_other_settings_than_the_inputs_adapter_is_refused_with_both(
+    tmp_path: Path, checkpoint: StageInput, lora: LoraConfig, words: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(words)) as raised:
+        load_trained_model(trial(tmp_path, checkpoint).context(), lora, seed=0)
+    assert "input `model` has an adapter with rank 3, alpha 6 on q_proj, k_proj" in str(raised.value)
+
+
+def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
+    content = tmp_path / "other"
+    content.mkdir()
+    (content / ARTIFACT_FILE).write_text('{"kind": "dataset", "num_rows": 3}')
+    with pytest.raises(UserError, match=r"input `model`: .* holds no model"):
+        load_model(trial(tmp_path, stored(tmp_path, content)).context())

@@ -89,7 +89,6 @@ class Attempt:
         work, node = self._work, self._work.node
         segments = SegmentWriter(work.store, work.paths.attempt(self._lease.attempt).log)
         log = ChildLog(segments, self._emit)
-        beats = BeatWatch(functools.partial(self._show, node.id))
         scratch = Scratch(work.cache / "scratch", self._lease.attempt)
         inherited = [scratch.descriptor]
         devices = None
@@ -99,6 +98,8 @@ class Attempt:
                 if devices is None:
                     return self._given_up()
                 inherited.append(devices.descriptor)
+            self._started = time.monotonic()
+            beats = BeatWatch(functools.partial(self._show, node.id))
             launch = Launch(
                 request=self._request(resume, str(scratch.path)),
                 python=node.resources.python,

@@ -115,6 +115,11 @@ def _describe_number(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {value:.4g}"
 
 
+def describe_steps(first: int | None, last: int | None) -> str:
+    """For example `, steps 5-24`; nothing where there is no range, as in a stage with one row of metrics."""
+    return "" if first is None or last is None or first >= last else f", steps {first}-{last}"
+
+
 def describe_seconds(seconds: float) -> str:
     """For example `9 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)

@@ -10,7 +10,7 @@ from prefect.tasks import Task
 
 from pipelines.spec.nodes import Retry
 from stages.errors import StorageError
-from tasks.display import describe_seconds
+from tasks.display import describe_seconds, describe_steps
 from tasks.execute_stage import execute_stage
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 
@@ -49,8 +49,7 @@ def describe_done(done: StageDone) -> str:
     if done.state == "Reused":
         return f"reused, committed by attempt {done.manifest.attempt.partition('-')[0]} at {done.manifest.created[:19]}"
     word = "resumed and done" if done.state == "Resumed" else "done"
-    steps = "" if done.first_step is None else f", steps {done.first_step}-{done.last_step}"
-    return f"{word} in {describe_seconds(done.seconds)}{steps}"
+    return f"{word} in {describe_seconds(done.seconds)}{describe_steps(done.first_step, done.last_step)}"
 
 
 def _describe_failure(error: StageFailedError, retry: Retry) -> str:

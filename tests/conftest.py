@@ -30,6 +30,8 @@ EMULATOR_START_SECONDS = 30
 settings.register_profile("temper", deadline=None)
 settings.load_profile("temper")
 
+# Every stage's process would compile all of its libraries' sources again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Stages start many processes that compile the same small programs.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -61,7 +61,7 @@ def axis_ticks(low: float, high: float) -> list[float]:
     """Three to six round numbers that span most of the range; `low` must be below `high`."""
     rough = (high - low) / 4
     magnitude = 10.0 ** math.floor(math.log10(rough))
-    step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= rough)
+    step = next(magnitude * factor for factor in (1, 2, 2.5, 5, 10) if magnitude * factor >= rough)
     start = math.ceil(low / step)
     return [number * step for number in range(start, math.floor(high / step) + 1)]
 

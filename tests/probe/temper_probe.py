@@ -39,6 +39,8 @@ class ProbeConfig(StageConfigBase):
     """A file that is made by the fault and prevents the next one; empty for a fault every time."""
     pids: str = Execution("")
     """A file that gets the ids of this process and of one that it started, one a line."""
+    spans: str = Execution("")
+    """A file that gets a line with the times of start and end, in seconds of the monotonic clock."""
 
 
 ADDED = {"probe": {}, "probe_consumer": {"report": ReportArtifact}}
@@ -54,6 +56,7 @@ def register() -> None:
 
 
 def run(context: StageContext, config: ProbeConfig) -> None:
+    started = time.monotonic()
     if config.pids:
         other = subprocess.Popen(["sleep", "1000"])
         Path(config.pids).write_text(f"{os.getpid()}\n{other.pid}\n")
@@ -77,6 +80,9 @@ def run(context: StageContext, config: ProbeConfig) -> None:
             raise PreemptedError(f"saved step {step}")
     if config.fault != "no_output":
         _write(context, total)
+    if config.spans:
+        with Path(config.spans).open("a") as file:
+            file.write(f"{started} {time.monotonic()}\n")
 
 
 def _inputs(context: StageContext) -> list[str]:

@@ -1,0 +1,52 @@
+"""The server of a run: its own, or the one that is named."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.server import OwnServer, ServerStartError, prefect_server
+from tasks.launchers.local import group_runs
+
+
+def test_a_named_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    with prefect_server(tmp_path / "home") as address:
+        assert address == "http://127.0.0.1:1/api"
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "prefect.db").write_text("not a database, so the server cannot start" * 100)
+    server = OwnServer(tmp_path)
+    try:
+        with pytest.raises(ServerStartError, match=r"0/server\.log"):
+            server.wait_until_ready()
+    finally:
+        server.stop()
+
+
+def test_the_server_dies_with_the_process_that_started_it_and_a_second_one_has_another_home(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from flows.server import OwnServer\n"
+        "servers = [OwnServer(Path(sys.argv[1])) for _ in range(2)]\n"
+        "print(*[server._process.pid for server in servers], flush=True); time.sleep(1000)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    groups = [int(text) for text in owner.stdout.readline().split()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert all(map(group_runs, groups))
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.communicate()
+    deadline = time.monotonic() + 5
+    while any(map(group_runs, groups)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(group_runs, groups))

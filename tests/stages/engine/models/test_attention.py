@@ -85,7 +85,8 @@ def test_keys_that_rows_share_are_as_if_each_row_had_them(parts: tuple[Array, Pa
     q, part = parts
     for shared in (1, 2):
         few = Part(part.key[:shared], part.value[:shared], part.mask)
-        each = Part(*(jnp.repeat(x, ROWS // shared, axis=0) for x in few[:2]), part.mask)
+        key, value = (jnp.repeat(x, ROWS // shared, axis=0) for x in (few.key, few.value))
+        each = Part(key, value, part.mask)
         own = Part(random(ROWS, 2, KV_HEADS, SIZE, seed=5), random(ROWS, 2, KV_HEADS, SIZE, seed=6), _all(2))
         np.testing.assert_allclose(attend(q, [few, own]), attend(q, [each, own]), atol=TOLERANCE)
 

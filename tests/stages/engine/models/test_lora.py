@@ -90,14 +90,14 @@ def test_two_adapters_share_one_base_without_a_trace(tiny: LoadedModel, moved: W
 def test_a_saved_adapter_is_loaded_bit_for_bit_and_equal_weights_are_equal_files(
     tmp_path: Path, moved: Weights
 ) -> None:
-    folders = [tmp_path / name for name in ("one", "other")]
-    for folder, weights in zip(folders, (moved, dict(reversed(moved.items()))), strict=True):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
         folder.mkdir()
-        descriptor = save_adapter(folder, weights, LORA)
-        assert (descriptor.rank, descriptor.alpha, descriptor.targets) == (3, 6.0, LORA.targets)
-    one, other = (folder / descriptor.file for folder in folders)
-    assert one.read_bytes() == other.read_bytes()
-    loaded = load_adapter(one, jax.tree.map(jnp.zeros_like, moved))
+    descriptor = save_adapter(one, moved, LORA)
+    assert (descriptor.rank, descriptor.alpha, descriptor.targets) == (3, 6.0, LORA.targets)
+    assert save_adapter(other, dict(reversed(moved.items())), LORA) == descriptor
+    assert (one / descriptor.file).read_bytes() == (other / descriptor.file).read_bytes()
+    loaded = load_adapter(one / descriptor.file, jax.tree.map(jnp.zeros_like, moved))
     assert loaded.keys() == moved.keys()
     assert all(np.array_equal(loaded[name], moved[name]) for name in moved)
 

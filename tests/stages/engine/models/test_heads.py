@@ -1,0 +1,69 @@
+"""Log-probabilities of targets, whatever rows they lie in."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stages.engine.data.batching import Batch, Branch, Tree, pack_trees, pad_rows
+from stages.engine.models.attention import Part, attend_parts
+from stages.engine.models.heads import score_targets
+from stages.engine.models.lora import Weights, bind
+from stages.engine.models.source import LoadedModel
+from stages.engine.models.transformer import Cells
+
+TOLERANCE = 1e-5
+PROMPT = (70, 71, 72, 73, 74)
+RESPONSES = ((80, 81, 82, 2), (90, 2), (95, 96, 97, 98))
+
+
+def score(model: LoadedModel, adapter: Weights, batch: Batch, temperature: float = 1.0) -> np.ndarray:
+    run = jax.jit(lambda adapter, base: score_targets(bind(model.frozen.graph, adapter, base), batch, temperature))
+    return np.where(batch.target_mask, run(adapter, model.frozen.base), 0)
+
+
+def plain_logits(model: LoadedModel, adapter: Weights, ids: Sequence[int]) -> Float[Array, "T V"]:
+    """A causal pass over one sequence, without padding."""
+    causal = jnp.tri(len(ids), dtype=bool)[None]
+
+    def run(adapter: Weights, base: Cells) -> Float[Array, "T V"]:
+        decoder = bind(model.frozen.graph, adapter, base)
+        tokens, positions = jnp.array([ids]), jnp.arange(len(ids))[None]
+        hidden, _ = decoder(tokens, positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, causal)]))
+        return decoder.logits(hidden[0])
+
+    return jax.jit(run)(adapter, model.frozen.base)
+
+
+def test_a_target_is_scored_by_the_output_before_it_at_the_temperature(tiny: LoadedModel, moved: Weights) -> None:
+    response = RESPONSES[0]
+    logits = np.asarray(plain_logits(tiny, moved, [*PROMPT, *response[:-1]]), np.float64)[len(PROMPT) - 1 :]
+    batch = pack_trees([Tree(PROMPT, [Branch((), response)])], max_response=6)
+    for temperature in (1.0, 0.7):
+        scaled = logits / temperature
+        expected = scaled[range(4), response] - np.log(np.exp(scaled).sum(axis=-1))
+        np.testing.assert_allclose(score(tiny, moved, batch, temperature)[0], [*expected, 0, 0], atol=TOLERANCE)
+
+
+def test_responses_in_one_row_are_scored_as_in_rows_of_their_own(tiny: LoadedModel, moved: Weights) -> None:
+    branches = [Branch((), response) for response in RESPONSES]
+    group = score(tiny, moved, pack_trees([Tree(PROMPT, branches)], max_response=4))
+    rows = score(tiny, moved, pack_trees([Tree(PROMPT, [branch]) for branch in branches], max_response=4))
+    np.testing.assert_allclose(group.reshape(3, 4), rows, atol=TOLERANCE)
+
+
+def test_stems_of_a_tree_continue_the_prompt(tiny: LoadedModel, moved: Weights) -> None:
+    tree = Tree(PROMPT[:2], [Branch(PROMPT[2:], response) for response in RESPONSES])
+    rows = [Tree(PROMPT, [Branch((), response)]) for response in RESPONSES]
+    together, apart = (score(tiny, moved, pack_trees(trees, max_response=4)) for trees in ([tree], rows))
+    np.testing.assert_allclose(together.reshape(3, 4), apart, atol=TOLERANCE)
+
+
+def test_width_and_empty_rows_change_nothing(tiny: LoadedModel, moved: Weights) -> None:
+    trees = [Tree(PROMPT, [Branch((), response)]) for response in RESPONSES]
+    narrow = score(tiny, moved, pack_trees(trees, max_response=4, width=16))
+    wide = score(tiny, moved, pad_rows(pack_trees(trees, max_response=4, width=32), 4))
+    np.testing.assert_allclose(wide[:3], narrow, atol=TOLERANCE)
+    assert np.isfinite(wide).all()

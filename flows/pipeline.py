@@ -11,6 +11,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.annotations import quote
 from rich.console import Console
@@ -62,7 +63,9 @@ def run_pipeline(
     stop = StopSignal()
     console = Console()
     with stop_on_signals(stop), Display(console) as display:
-        run = PipelineRun(plan, store, run_id, Surroundings(display, stop, _run_url()))
+        url = _run_url()
+        console.print(f"watch it at {url}", highlight=False, soft_wrap=True)
+        run = PipelineRun(plan, store, run_id, Surroundings(display, stop, url))
         _run_ready(run)
         if run.needs_repair and not stop.requested:
             run.repair(make_plan(spec, store, (), only, until))
@@ -135,12 +138,12 @@ def _settle(run: PipelineRun, node_id: str, future: PrefectFuture[State[StageDon
         run.failed(node_id, result)
 
 
-def _run_url() -> str | None:
+def _run_url() -> str:
+    """The page of this run in the scheduler's own web interface."""
     context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        return None
-    api = os.environ.get("PREFECT_API_URL", "")
-    return f"{api.removesuffix('/api')}/runs/flow-run/{context.flow_run.id}" if api else None
+    assert context is not None
+    assert context.flow_run is not None
+    return f"{PREFECT_API_URL.value().removesuffix('/api')}/runs/flow-run/{context.flow_run.id}"
 
 
 def _leave_soon() -> None:

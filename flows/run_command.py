@@ -11,6 +11,7 @@ from flows.server import prefect_server
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.plan import Plan, make_plan
+from pipelines.spec.render import render
 from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.runs import new_run_id, write_plan
@@ -33,6 +34,7 @@ def run(arguments: Namespace) -> int:
         plan = make_plan(pipeline, store, (), arguments.only, arguments.until)
         if not plan.has_work:
             return _reuse(plan, store)
+        _say(render(plan))
     return _schedule(arguments, pipeline)
 
 
@@ -46,6 +48,8 @@ def _reuse(plan: Plan, store: ConditionalStore) -> int:
 
 
 def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
+    if not os.environ.get("PREFECT_API_URL"):
+        _say("starting a Prefect server …")
     with prefect_server(project_state_dir(pipeline.path) / "prefect"):
         from flows.pipeline import run_pipeline
 
@@ -66,3 +70,7 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
     if isinstance(error, TemperError):
         raise error
     return 1
+
+
+def _say(text: str) -> None:
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,9 @@
 """Metrics and logs as numbered objects: an object cannot be appended to."""
 
 import math
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from stages.contract import Strict
@@ -25,7 +27,7 @@ class MetricRow(Strict):
 class SegmentWriter:
     """Collects text and stores it in numbered objects: on `flush`, and while text comes at most every 30 s.
 
-    Belongs to one thread of one attempt.
+    Belongs to one attempt, whose threads may add text while one of them stores what is there.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class SegmentWriter:
         self._clock = clock
         self._flushed = clock()
         self._number = 0
-        self._lines: list[str] = []
+        self._lines = deque[str]()
+        self._storing = threading.Lock()
         self._pending = b""
 
     def append(self, text: str) -> None:
@@ -60,11 +63,11 @@ class SegmentWriter:
         Raises:
             StorageError: the store could not be written; the text is kept for the next call.
         """
-        self._flushed = self._clock()
-        self._store_pending()
-        self._pending = "".join(self._lines).encode()
-        self._lines.clear()
-        self._store_pending()
+        with self._storing:
+            self._flushed = self._clock()
+            self._store_pending()
+            self._pending = "".join(self._lines.popleft() for _ in range(len(self._lines))).encode()
+            self._store_pending()
 
     def _store_pending(self) -> None:
         """A segment keeps its number and bytes until it is stored, so that a lost answer makes no second copy."""

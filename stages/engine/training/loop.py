@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from jaxtyping import Array, Float
 
@@ -76,19 +77,18 @@ def train(
 
     restored = restore_newest(context.progress, start, check)
     state = start if restored is None else restored
-    writer, recorder = ProgressWriter(context.progress), Recorder(context, num_steps)
-    done = state.counters.step
+    recorder, done = Recorder(context, num_steps), state.counters.step
     context.beat(done, num_steps, {})
-    while done < num_steps:
-        state, numbers = step(done, state)
-        done += 1
-        recorder.add(done, numbers)
-        stopping = context.should_stop()
-        if stopping or done == num_steps or done % save_every_steps == 0:
-            recorder.flush()
-            writer.save(done, state)
-        if stopping and done < num_steps:
-            writer.close()
-            raise PreemptedError(f"stopped after step {done} of {num_steps}; progress is saved")
-    writer.close()
+    # However it ends, what was saved last is committed first.
+    with closing(ProgressWriter(context.progress)) as writer:
+        while done < num_steps:
+            state, numbers = step(done, state)
+            done += 1
+            recorder.add(done, numbers)
+            stopping = context.should_stop()
+            if stopping or done == num_steps or done % save_every_steps == 0:
+                recorder.flush()
+                writer.save(done, state)
+            if stopping and done < num_steps:
+                raise PreemptedError(f"stopped after step {done} of {num_steps}; progress is saved")
     return state

@@ -1,3 +1,5 @@
+import sys
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -108,3 +110,26 @@ def test_a_failed_flush_neither_loses_nor_repeats_text(
         log.append("two\n")
         log.flush()
     assert read_log(store, paths) == "one\ntwo\n"
+
+
+def test_rows_that_come_while_another_thread_stores_are_kept_once_and_in_order() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    store, paths = MemoryStore("memory://two-threads"), StagePaths("sft", "0" * 64)
+    log = SegmentWriter(store, paths.attempt(FIRST).log)
+    done = threading.Event()
+
+    def store_all_the_time() -> None:
+        while not done.is_set():
+            log.flush()
+
+    other = threading.Thread(target=store_all_the_time)
+    other.start()
+    lines = [f"{n}\n" for n in range(20_000)]
+    for line in lines:
+        log.append(line)
+    done.set()
+    other.join()
+    sys.setswitchinterval(interval)
+    log.flush()
+    assert read_log(store, paths, FIRST) == "".join(lines)

@@ -26,7 +26,7 @@ quickstart: install
 install: .venv/.installed
 
 test: install
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-slow: .venv/.installed-parity
 	$(BIN)/pytest -m "slow and not gpu and not tpu"

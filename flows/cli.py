@@ -29,7 +29,7 @@ exit codes:
   1    a stage failed, a gate stopped the run, or the store could not be used
   2    bad usage, or a bad pipeline file
   10   `temper plan --exit-code`: there is work to do
-  130  stopped by Ctrl-C, progress saved (143: by SIGTERM)
+  130  stopped by Ctrl-C, progress saved (143: by SIGTERM); a second Ctrl-C ends at once, without saving
 
 environment:
   PREFECT_API_URL   use this Prefect server; without it a run with work to do starts one for itself

@@ -28,7 +28,7 @@ from tasks.places import cache_dir
 from tasks.run_stage import is_retriable, run_stage
 from tasks.scratch import sweep
 from tasks.stage_work import StageDone, StageWork
-from tasks.stopping import StopSignal, stop_on_signals
+from tasks.stopping import StopSignal, exit_code_of, stop_on_signals
 
 POLL_SECONDS = 0.5
 LEAVE_SECONDS = 5.0
@@ -66,13 +66,18 @@ def run_pipeline(
         url = _run_url()
         console.print(f"watch it at {url}", highlight=False, soft_wrap=True)
         run = PipelineRun(plan, store, run_id, Surroundings(display, stop, url))
-        _run_ready(run)
-        if run.needs_repair and not stop.requested:
-            run.repair(make_plan(spec, store, (), only, until))
+        try:
             _run_ready(run)
+            if run.needs_repair and not stop.requested:
+                run.repair(make_plan(spec, store, (), only, until))
+                _run_ready(run)
+        except BaseException:
+            # The stages that run would otherwise be waited for.
+            stop.request("stopped by an error of the run")
+            raise
     record = close_run(run, console)
     if record.outcome == "stopped":
-        _leave_soon()
+        _leave_soon(exit_code_of(record.message))
         return Cancelled(message=record.message)
     return Completed() if record.outcome == "succeeded" else Failed(message=record.message)
 
@@ -116,7 +121,7 @@ def _submit(
         task_run_name=f"{node.id} · {(planned.key or '')[:8]}",
         tags=[node.resources.accelerator],
         retries=node.retry.max,
-        retry_delay_seconds=list(node.retry.delay),
+        retry_delay_seconds=list(node.retry.delay) or 0,
         retry_jitter_factor=node.retry.jitter,
         retry_condition_fn=is_retriable,
     )
@@ -146,8 +151,8 @@ def _run_url() -> str:
     return f"{PREFECT_API_URL.value().removesuffix('/api')}/runs/flow-run/{context.flow_run.id}"
 
 
-def _leave_soon() -> None:
+def _leave_soon(code: int) -> None:
     """End the process where a task still sleeps before its next attempt, which nothing can wake."""
-    timer = threading.Timer(LEAVE_SECONDS, os._exit, [143])
+    timer = threading.Timer(LEAVE_SECONDS, os._exit, [code])
     timer.daemon = True
     timer.start()

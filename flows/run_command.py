@@ -17,9 +17,7 @@ from stages.store.conditional import ConditionalStore, open_store
 from stages.store.runs import new_run_id, write_plan
 from tasks.display import Display
 from tasks.report.files import project_state_dir
-from tasks.stopping import StopSignal
-
-STOP_CODES = {"stopped by SIGINT": 130, "stopped by SIGTERM": 143}
+from tasks.stopping import StopSignal, exit_code_of
 
 
 def run(arguments: Namespace) -> int:
@@ -65,7 +63,8 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
         if state.is_completed():
             return 0
         if state.is_cancelled():
-            return STOP_CODES.get(state.message or "", 130)
+            assert state.message is not None
+            return exit_code_of(state.message)
         error = state.result(raise_on_failure=False)
     if isinstance(error, TemperError):
         raise error

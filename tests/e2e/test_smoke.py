@@ -19,6 +19,8 @@ PIPELINES = Path(__file__).parents[2] / "pipelines"
 KILLS = {"sft": 5, "grpo": 3}
 """Stage to the step after which it is killed."""
 
+pytestmark = pytest.mark.xdist_group("smoke")
+
 Smoke = Callable[..., tuple[int, RunRecord]]
 
 

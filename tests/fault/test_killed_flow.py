@@ -22,6 +22,7 @@ WaitFor = Callable[..., None]
 WritePipeline = Callable[..., Path]
 
 GONE_SECONDS = 5.0
+LONG = "{total: 10m, stall: 10m, grace: 10m}"
 
 
 def is_running(pid: int) -> bool:
@@ -118,6 +119,22 @@ def test_a_stopped_run_saves_its_progress_releases_the_lease_and_says_so(
     assert lease is not None
     assert lease.state == "released"
     assert f"probes stopped: stopped by {number.name}" in output
+
+
+def test_a_second_ctrl_c_ends_at_once_what_does_not_heed_the_first(
+    prefect_api: str, start_temper: StartTemper, write_pipeline: WritePipeline, wait_for: WaitFor, tmp_path: Path
+) -> None:
+    pids, once = tmp_path / "pids", tmp_path / "once"
+    settings = f"fault: deaf, fault_once: {once}, pids: {pids}"
+    temper = start_temper("run", str(write_pipeline(f"  one: {{uses: probe, with: {{{settings}}}}}\n", timeout=LONG)))
+    wait_for(once.exists, "the fault")
+    temper.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert temper.poll() is None
+    temper.send_signal(signal.SIGINT)
+    assert temper.wait(GONE_SECONDS) == 130
+    stages = [int(pid) for pid in pids.read_text().split()]
+    wait_for(lambda: not any(map(is_running, stages)), "the end of the stage", GONE_SECONDS)
 
 
 def test_a_stop_while_a_task_waits_for_its_next_attempt_does_not_wait_with_it(

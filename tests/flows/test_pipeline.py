@@ -1,8 +1,10 @@
 """Whole runs: what is retried, reused, resumed, skipped and repaired, with a real server and real processes."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -48,6 +50,22 @@ def task_states(address: str) -> dict[str, str]:
     return {run.name.partition(" ")[0]: run.state.name for run in runs if run.state is not None and run.state.name}
 
 
+def logged(address: str, record: RunRecord) -> set[str]:
+    """The messages that the server has of a run, once it has those of its stages."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    assert record.run_url is not None
+    only = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[UUID(record.run_url.rpartition("/")[2])]))
+    messages: set[str] = set()
+    deadline = time.monotonic() + 20
+    while "start after step 0" not in messages and time.monotonic() < deadline:
+        time.sleep(0.2)
+        with get_client(sync_client=True) as client:
+            messages = {log.message for log in client.read_logs(only)}
+    return messages
+
+
 def test_a_chain_runs_and_the_second_run_reuses_it_with_states_that_say_so(
     run_file: RunFile, write_pipeline: WritePipeline, prefect_api: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +81,7 @@ def test_a_chain_runs_and_the_second_run_reuses_it_with_states_that_say_so(
         "chain_a": "Committed",
         "chain_b": "Committed",
     }
+    assert "start after step 0" in logged(prefect_api, record)
     code, record = run_file(file)
     assert (code, outcomes(record)) == (0, {"chain_a": "reused", "chain_b": "reused"})
     assert {name: task_states(prefect_api)[name] for name in outcomes(record)} == {

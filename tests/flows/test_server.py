@@ -23,8 +23,7 @@ def test_a_named_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch:
 def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "prefect.db").write_text("not a database, so the server cannot start" * 100)
+    monkeypatch.setattr("flows.server.sys.executable", "/bin/false")
     server = OwnServer(tmp_path)
     try:
         with pytest.raises(ServerStartError, match=r"0/server\.log"):

@@ -95,6 +95,7 @@ def _run_ready(run: PipelineRun) -> None:
             else:
                 futures[planned.node.id] = _submit(run, planned, planned.node, futures, finished)
                 running.add(planned.node.id)
+        run.save()
         if not running and not ready:
             return
         if not running:

@@ -1,26 +1,28 @@
 """One run of a plan: which node may go next, what became of each, and the record of it all. Knows no scheduler."""
 
-import sys
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from flows.run_record import describe, new_record
 from pipelines.actions.gate_eval import evaluate_gate
 from pipelines.actions.reports import Report, read_report
-from pipelines.spec.nodes import ExternalSource, GateNode, Pipeline, StageNode
+from pipelines.spec.nodes import GateNode, StageNode
 from pipelines.spec.plan import Plan, PlannedNode, stage_inputs
 from pipelines.spec.references import OutputReference
 from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore
-from stages.store.holder import this_holder
 from stages.store.manifest import Manifest
-from stages.store.runs import RunRecord, RunStage, StageOutcome, write_run
+from stages.store.runs import RunRecord, StageOutcome, write_run
 from tasks.display import Display
 from tasks.places import cache_dir, state_dir
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 from tasks.stopping import StopSignal
 
+SAVE_SECONDS = 1.0
 SATISFIED: set[StageOutcome] = {"reused", "done", "resumed", "passed"}
 """Outcomes after which the nodes that need this one may run."""
 OUTCOMES: dict[str, StageOutcome] = {"Reused": "reused", "Resumed": "resumed", "Committed": "done"}
@@ -36,7 +38,7 @@ class Surroundings:
 
 
 class PipelineRun:
-    """The state of a run. Every change is written to the archive in the store."""
+    """The state of a run, and its record in the archive of the store."""
 
     def __init__(self, plan: Plan, store: ConditionalStore, run_id: str, around: Surroundings) -> None:
         self.plan = plan
@@ -45,8 +47,10 @@ class PipelineRun:
         self._corrupt: set[str] = set()
         self._manifests: dict[str, Manifest] = {}
         self._halted_by: str | None = None
-        self._record = _new_record(plan.pipeline, run_id, around.run_url)
-        self._stages = {node_id: _describe(planned) for node_id, planned in plan.nodes.items()}
+        self._record = new_record(plan.pipeline, run_id, around.run_url)
+        self._stages = {node_id: describe(planned) for node_id, planned in plan.nodes.items()}
+        self._saved_at = -math.inf
+        self._is_saved = False
         self._take_committed()
 
     @property
@@ -130,9 +134,15 @@ class PipelineRun:
             lost = stage.outcome in SATISFIED and planned.decision in ("run", "resume")
             held_up = stage.outcome == "skipped" and planned.decision != "skip"
             if lost or held_up or node_id in self._corrupt:
-                self._stages[node_id] = _describe(planned)
+                self._stages[node_id] = describe(planned)
         self._corrupt.clear()
         self._take_committed()
+
+    def save(self) -> None:
+        """Write the record if it changed; a bucket takes one write of an object each second."""
+        if not self._is_saved and time.monotonic() - self._saved_at > SAVE_SECONDS:
+            write_run(self.store, self.record)
+            self._is_saved, self._saved_at = True, time.monotonic()
 
     def finish(self) -> RunRecord:
         """Close the record; returns it."""
@@ -157,7 +167,6 @@ class PipelineRun:
         for planned in self.plan.nodes.values():
             if planned.manifest is not None:
                 self._manifests[planned.manifest.key] = planned.manifest
-        write_run(self.store, self.record)
 
     def _waiting(self) -> Iterator[str]:
         return iter([node_id for node_id, stage in self._stages.items() if stage.outcome == "waiting"])
@@ -215,7 +224,7 @@ class PipelineRun:
             "numbers": numbers or {},
         }
         self._stages[node_id] = self._stages[node_id].model_copy(update=update)
-        write_run(self.store, self.record)
+        self._is_saved = False
 
 
 def reuse_all(run: PipelineRun) -> None:
@@ -227,37 +236,3 @@ def reuse_all(run: PipelineRun) -> None:
             else:
                 assert planned.manifest is not None, "the plan has no work"
                 run.done(planned.node.id, StageDone("Reused", planned.manifest, 0.0))
-
-
-def _new_record(pipeline: Pipeline, run_id: str, run_url: str | None) -> RunRecord:
-    return RunRecord(
-        run_id=run_id,
-        pipeline=pipeline.name,
-        description=pipeline.description,
-        path=str(pipeline.path),
-        profile=pipeline.profile,
-        argv=tuple(sys.argv),
-        started=datetime.now(UTC).isoformat(),
-        run_url=run_url,
-        holder=this_holder(run_url),
-    )
-
-
-def _describe(planned: PlannedNode) -> RunStage:
-    node = planned.node
-    is_stage = isinstance(node, StageNode)
-    inputs = {
-        name: value.uri if isinstance(value, ExternalSource) else f"{value.stage}.{value.output}"
-        for name, value in node.inputs.items()
-    }
-    return RunStage(
-        id=node.id,
-        kind=node.kind if is_stage else "gate",
-        key=planned.key,
-        decision=planned.decision,
-        reason=planned.reason,
-        inputs=inputs,
-        settings=node.config.model_dump_json() if is_stage else "",
-        outcome="skipped" if planned.decision == "skip" else "waiting",
-        message=planned.reason if planned.decision == "skip" else "",
-    )

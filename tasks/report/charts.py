@@ -101,4 +101,4 @@ def _number(value: float) -> str:
         return "0"
     if 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}"
-    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")

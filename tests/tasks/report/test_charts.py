@@ -50,6 +50,12 @@ def test_round_ticks() -> None:
     assert axis_ticks(-0.1, 2.1) == [0.0, 1.0, 2.0]
 
 
+def test_small_numbers_on_the_axis_keep_their_digits() -> None:
+    svg = line_chart(Series("optimizer/learning_rate", (1, 2), (2e-4, 1e-3)))
+    labels = [node.text for node in ET.fromstring(svg).iter() if node.get("class") == "tick"]
+    assert labels == ["2.5e-4", "5e-4", "7.5e-4", "0.001", "1", "2"]
+
+
 def test_smoothing_keeps_constants_and_the_ends() -> None:
     assert smoothed([2.0] * 5, 2) == [2.0] * 5
     assert smoothed([0.0, 3.0, 0.0, 3.0], 1) == pytest.approx([0.0, 1.0, 2.0, 3.0])

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from stages.contract import StageContext
-from stages.engine.data.batching import round_up
+from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.source import load_trained_model, write_model
@@ -41,15 +41,17 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     num_updates = config.num_steps * (config.prompts_per_step // config.mini_batch)
     optimizer = make_optimizer(config.optimizer, num_updates)
     schedule = make_schedule(config.optimizer, num_updates)
-    longest = max(len(prompt.ids) for prompt in prompts)
     learner = PolicyLearner(
         model.frozen,
         model.adapter,
         _loss_settings(config),
         optimizer,
-        micro_batch=min(config.train_micro_batch, config.mini_batch),
-        # One width for every group: a width that followed the responses would compile anew for each.
-        width=round_up(longest + config.group_size * (config.sampling.max_response_tokens - 1)),
+        layout=choose_layout(
+            [prompt.ids for prompt in prompts],
+            micro_batch=min(config.train_micro_batch, config.mini_batch),
+            group_size=config.group_size,
+            max_response=config.sampling.max_response_tokens,
+        ),
     )
     advantages_of = jax.jit(ADVANTAGES[config.advantages])
 
@@ -79,7 +81,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
 
 def _loss_settings(config: GrpoConfig) -> PolicyLoss:
     return PolicyLoss(
-        group_size=config.group_size,
+        max_response=config.sampling.max_response_tokens,
         temperature=config.sampling.temperature,
         clip_low=config.clip_low,
         clip_high=config.clip_high,

@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.contract import StageContext
 from stages.engine.data.chat import make_examples
-from stages.engine.data.examples import choose_layout
+from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.source import load_trained_model, write_model
@@ -27,11 +27,17 @@ def run(context: StageContext, config: SftConfig) -> None:
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
     gradient, update = make_gradient(make_sft_loss(model.frozen.graph)), make_update(optimizer)
-    layout = choose_layout(examples, min(config.train_micro_batch, config.batch_size))
+    layout = choose_layout(
+        [example.prompt for example in examples],
+        micro_batch=min(config.train_micro_batch, config.batch_size),
+        group_size=1,
+        max_response=max(len(response) for example in examples for response in example.responses),
+    )
 
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(examples), config.batch_size, config.seed, done)
-        batches = layout.pack_all([examples[row] for row in rows])
+        chosen = [examples[row] for row in rows]
+        batches = [layout.pack(chosen[part]) for part in layout.parts(len(chosen))]
         parts = (gradient(state.weights, model.frozen.base, batch) for batch in batches)
         whole = reduce(add_gradients, parts)
         applied = update(state.weights, state.optimizer, whole)

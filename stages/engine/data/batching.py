@@ -9,36 +9,39 @@ from jaxtyping import Bool, Int32
 WIDTH_MULTIPLE = 16
 """Widths are rounded up to a multiple of this, so that few shapes are compiled."""
 
-
-class Branch(NamedTuple):
-    """What goes on from a trunk: tokens that are given, then tokens to predict."""
-
-    stem: Sequence[int]
-    response: Sequence[int]
+ROOT = 1
+"""Segment of what all groups of a row begin with; groups are numbered after it."""
 
 
-class Tree(NamedTuple):
-    """One row: tokens that all branches share, and the branches, which do not see each other.
+class Group(NamedTuple):
+    """A prompt and responses to it, in token ids; an example is a group of one response."""
 
-    An example is a tree whose only branch has no stem, a group of responses one whose branches have none, and examples
-    with a common beginning are a tree whose stems are the rests of their prompts.
+    prompt: Sequence[int]
+    responses: Sequence[Sequence[int]]
+
+
+class PackedRow(NamedTuple):
+    """Groups in one row, and what their prompts begin with, which stands there once.
+
+    The prompts of the groups go on from the root: each is only the rest of its prompt.
     """
 
-    trunk: Sequence[int]
-    branches: Sequence[Branch]
+    root: Sequence[int]
+    groups: Sequence[Group]
 
 
 class Batch(NamedTuple):
     """B rows of T input tokens, and for each row the R targets that its outputs predict.
 
-    A token attends to the same or an earlier index of its row with an equal segment id, whose branch id is 0 or its
-    own. Padding lies at the end of a row, in segment 0, and attends to padding only.
+    A token attends to the same or an earlier index of its row, in its own segment or the root's, whose branch id is 0
+    or its own. Padding lies at the end of a row, in segment 0, and attends to itself only.
 
     Attributes:
         tokens: input ids, 0 in padding.
-        positions: position in the sequence that the token belongs to: branches all go on from their trunk's end.
-        segment_ids: 0 in padding, else 1.
-        branch_ids: 0 in the trunk, else the number of the branch, from 1.
+        positions: position in the sequence that the token belongs to: prompts go on from the root, responses from
+            their prompt.
+        segment_ids: 0 in padding, `ROOT`, or the number of the group after that.
+        branch_ids: 0 in root and prompts, else the number of the response in its group, from 1.
         target_sources: index in the row of the input whose output predicts the target.
         targets: ids to predict, 0 where there is none.
         target_mask: where there is a target.
@@ -53,94 +56,75 @@ class Batch(NamedTuple):
     target_mask: Bool[np.ndarray, "B R"]
 
 
+class TargetShape(NamedTuple):
+    """How a row's R targets are laid out: an array of this shape reshapes onto them."""
+
+    groups: int
+    responses: int
+    tokens: int
+
+
 def round_up(length: int, multiple: int = WIDTH_MULTIPLE) -> int:
     """The smallest multiple that is at least `length`, and at least one multiple."""
     return max(1, -(-length // multiple)) * multiple
 
 
-def tree_width(tree: Tree) -> int:
-    """Inputs of one row: no output follows the last token of a response, so that it is a target only."""
-    return len(tree.trunk) + sum(len(branch.stem) + len(branch.response) - 1 for branch in tree.branches)
+def row_width(row: PackedRow) -> int:
+    """Inputs of a row: no output follows the last token of a response, so that it is a target only."""
+    groups = (len(prompt) + sum(len(response) - 1 for response in responses) for prompt, responses in row.groups)
+    return len(row.root) + sum(groups)
 
 
-def pack_trees(trees: Sequence[Tree], *, max_response: int, width: int | None = None) -> Batch:
-    """One tree a row.
-
-    Targets are laid out as [branches * max_response], so that an array [B, branches, max_response] reshapes onto them.
+def pack_rows(rows: Sequence[PackedRow], shape: TargetShape, width: int) -> Batch:
+    """Rows as arrays.
 
     Args:
-        trees: with the same number of branches each.
-        max_response: targets of each branch.
-        width: T; the widest tree rounded up when not given.
+        rows: a row may have fewer groups than `shape` has room for, also none.
+        shape: room for the targets of each row.
+        width: T.
 
     Raises:
-        ValueError: trees of different numbers of branches, an empty response, a response without a token before it, or
-            a tree that does not fit the given sizes.
+        ValueError: a row does not fit, a response is empty, or a response has no token before it.
     """
-    num_branches = len(trees[0].branches)
-    if any(len(tree.branches) != num_branches for tree in trees):
-        raise ValueError(f"trees of {sorted({len(tree.branches) for tree in trees})} branches in one batch")
-    if width is None:
-        width = round_up(max(map(tree_width, trees)))
-    batch = _empty(len(trees), width, num_branches * max_response)
-    for row, tree in enumerate(trees):
-        _check_tree(row, tree, width, max_response)
-        _put_inputs(batch, row, 0, tree.trunk, first_position=0, branch=0)
-        start = len(tree.trunk)
-        for index, (stem, response) in enumerate(tree.branches):
-            given = [*stem, *response[:-1]]
-            _put_inputs(batch, row, start, given, first_position=len(tree.trunk), branch=index + 1)
-            # The first target follows the stem, or the trunk where there is no stem.
-            before = start + len(stem) - 1 if stem else len(tree.trunk) - 1
-            sources = [before, *range(start + len(stem), start + len(given))]
-            _put_targets(batch, row, index * max_response, response, sources)
-            start += len(given)
-    return batch
+    tokens, positions, segment_ids, branch_ids = (np.zeros((len(rows), width), np.int32) for _ in range(4))
+    sources, targets = (np.zeros((len(rows), *shape), np.int32) for _ in range(2))
+    mask = np.zeros((len(rows), *shape), np.bool_)
+
+    def put(row: int, start: int, ids: Sequence[int], position: int, segment: int, branch: int) -> int:
+        here = slice(start, start + len(ids))
+        tokens[row, here] = ids
+        positions[row, here] = np.arange(position, position + len(ids))
+        segment_ids[row, here] = segment
+        branch_ids[row, here] = branch
+        return here.stop
+
+    for row, (root, groups) in enumerate(rows):
+        _check(row, rows[row], shape, width)
+        end = put(row, 0, root, 0, ROOT, 0)
+        for number, (prompt, responses) in enumerate(groups):
+            segment = ROOT + 1 + number
+            end = put(row, end, prompt, len(root), segment, 0)
+            # The first token of a response follows the prompt, or the root where that is the whole prompt.
+            before = end - 1 if prompt else len(root) - 1
+            for index, response in enumerate(responses):
+                start, end = end, put(row, end, response[:-1], len(root) + len(prompt), segment, index + 1)
+                here = (row, number, index, slice(len(response)))
+                sources[here] = [before, *range(start, end)]
+                targets[here] = response
+                mask[here] = True
+    flat = (len(rows), -1)
+    return Batch(
+        tokens, positions, segment_ids, branch_ids, sources.reshape(flat), targets.reshape(flat), mask.reshape(flat)
+    )
 
 
-def pad_rows(batch: Batch, num_rows: int) -> Batch:
-    """The batch with empty rows after its own, up to `num_rows`; an empty row has no target.
-
-    Raises:
-        ValueError: the batch has more rows already.
-    """
-    missing = num_rows - batch.tokens.shape[0]
-    if missing < 0:
-        raise ValueError(f"a batch of {batch.tokens.shape[0]} rows does not fit {num_rows}")
-    return Batch(*(np.pad(field, ((0, missing), (0, 0))) for field in batch))
-
-
-def take_rows(batch: Batch, rows: Sequence[int] | slice) -> Batch:
-    """Some rows of the batch, every field of them."""
-    index = rows if isinstance(rows, slice) else np.asarray(rows, np.int64)
-    return Batch(*(field[index] for field in batch))
-
-
-def _empty(num_rows: int, width: int, num_targets: int) -> Batch:
-    tokens, positions, segment_ids, branch_ids = (np.zeros((num_rows, width), np.int32) for _ in range(4))
-    sources, targets = (np.zeros((num_rows, num_targets), np.int32) for _ in range(2))
-    mask = np.zeros((num_rows, num_targets), np.bool_)
-    return Batch(tokens, positions, segment_ids, branch_ids, sources, targets, mask)
-
-
-def _check_tree(row: int, tree: Tree, width: int, max_response: int) -> None:
-    inputs, longest = tree_width(tree), max(len(branch.response) for branch in tree.branches)
-    if inputs > width or longest > max_response:
-        raise ValueError(f"row {row}: {inputs} inputs and {longest} targets do not fit {width} and {max_response}")
-    if not all(branch.response and (branch.stem or tree.trunk) for branch in tree.branches):
+def _check(row: int, packed: PackedRow, shape: TargetShape, width: int) -> None:
+    responses = [len(group.responses) for group in packed.groups]
+    lengths = [len(response) for group in packed.groups for response in group.responses]
+    found = TargetShape(len(packed.groups), max(responses, default=0), max(lengths, default=0))
+    if row_width(packed) > width or any(size > room for size, room in zip(found, shape, strict=True)):
+        raise ValueError(
+            f"row {row}: {row_width(packed)} inputs and targets of {tuple(found)} do not fit {width} and {tuple(shape)}"
+        )
+    if 0 in lengths or not all(group.prompt or packed.root for group in packed.groups):
         raise ValueError(f"row {row}: a response is empty, or has no token before it")
-
-
-def _put_inputs(batch: Batch, row: int, start: int, ids: Sequence[int], first_position: int, branch: int) -> None:
-    here = slice(start, start + len(ids))
-    batch.tokens[row, here] = ids
-    batch.positions[row, here] = np.arange(first_position, first_position + len(ids))
-    batch.segment_ids[row, here] = 1
-    batch.branch_ids[row, here] = branch
-
-
-def _put_targets(batch: Batch, row: int, at: int, ids: Sequence[int], sources: Sequence[int]) -> None:
-    here = slice(at, at + len(ids))
-    batch.target_sources[row, here] = sources
-    batch.targets[row, here] = ids
-    batch.target_mask[row, here] = True

@@ -8,7 +8,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import JsonValue
 
-from stages.engine.data.examples import Example
+from stages.engine.data.batching import Group
 from stages.engine.data.records import Message, Row
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
@@ -79,8 +79,8 @@ class Chat:
         return next(ends, self.tokenizer.eos_id)
 
 
-def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Example]:
-    """Each row as prompt and response.
+def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Group]:
+    """Each row as its prompt and one response.
 
     Args:
         rows: with the response to learn.
@@ -90,10 +90,8 @@ def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Exam
     Raises:
         UserError: a row is longer; the message names the first and counts all.
     """
-    examples = [
-        Example(row.id, tuple(chat.prompt_ids(row.messages)), tuple(chat.response_ids(row.response))) for row in rows
-    ]
-    lengths = {example.id: len(example.prompt) + len(example.response) for example in examples}
+    examples = [Group(chat.prompt_ids(row.messages), [chat.response_ids(row.response)]) for row in rows]
+    lengths = {row.id: len(prompt) + len(response) for row, (prompt, (response,)) in zip(rows, examples, strict=True)}
     too_long = [row_id for row_id, length in lengths.items() if length > max_tokens]
     if too_long:
         first = f"row {too_long[0]} has {lengths[too_long[0]]} tokens"

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from stages.engine.data.batching import ROOT
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.rope import Rope, rotate
 
@@ -29,14 +30,11 @@ Attend = Callable[[Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array
 
 
 def tree_mask(segment_ids: Int[Array, "B T"], branch_ids: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
-    """Who sees whom, queries by keys: the same or an earlier index of the same segment, on the trunk or its own branch.
-
-    Segment 0 is padding and sees only itself, so that its softmax is defined. Branch 0 is the trunk.
-    """
+    """Who sees whom, queries by keys: see `Batch`. Padding sees itself, so that its softmax is defined."""
     index = jnp.arange(segment_ids.shape[1])
     causal = index[:, None] >= index[None, :]
-    same_segment = segment_ids[:, :, None] == segment_ids[:, None, :]
-    key_branch = branch_ids[:, None, :]
+    key_segment, key_branch = segment_ids[:, None, :], branch_ids[:, None, :]
+    same_segment = (key_segment == ROOT) | (key_segment == segment_ids[:, :, None])
     same_branch = (key_branch == 0) | (key_branch == branch_ids[:, :, None])
     real = (segment_ids != 0)[:, :, None]
     return jnp.where(real, causal & same_segment & same_branch, index[:, None] == index[None, :])

@@ -7,9 +7,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Float32
 
-from stages.engine.data.batching import Branch, Tree
+from stages.engine.data.batching import Group
+from stages.engine.data.layout import Layout
 from stages.engine.models.lora import Frozen, Weights
-from stages.engine.rl.experience import make_experience, micro_batches
+from stages.engine.rl.experience import make_experience
 from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
 from stages.engine.rl.rollouts import Rollout
 from stages.engine.rollout.scoring import make_scorer
@@ -42,8 +43,7 @@ class PolicyLearner:
         settings: PolicyLoss,
         optimizer: optax.GradientTransformation,
         *,
-        micro_batch: int,
-        width: int,
+        layout: Layout,
     ) -> None:
         """Prepares the compiled functions.
 
@@ -52,13 +52,11 @@ class PolicyLearner:
             reference: adapter of the reference; only a KL term reads it.
             settings: of the loss.
             optimizer: of the policy's adapter.
-            micro_batch: groups of one backward pass.
-            width: inputs of a group; no group is wider.
+            layout: of the groups in one backward pass.
         """
         self._base = frozen.base
         self._reference = reference
-        self._micro_batch = micro_batch
-        self._width = width
+        self._layout = layout
         self._score = make_scorer(frozen, settings.temperature) if settings.kl_coef else None
         self._gradient = make_gradient(make_policy_loss(frozen.graph, settings))
         self._update = make_update(optimizer)
@@ -80,14 +78,10 @@ class PolicyLearner:
             advantages: of all of them.
             rows: prompts of the rollout to learn from; the others leave the loss and its denominator alone.
         """
-        groups = [
-            Tree(rollout.prompts[row].ids, [Branch((), response) for response in rollout.responses.tokens[row]])
-            for row in rows
-        ]
-        experience = make_experience(groups, rollout.responses.logprobs[rows], advantages[rows], self._width)
+        groups = [Group(rollout.prompts[row].ids, rollout.responses.tokens[row]) for row in rows]
         batches = [
             PolicyBatch(part, self._score(self._reference, part.batch) if self._score else None)
-            for part in micro_batches(experience, self._micro_batch)
+            for part in make_experience(groups, rollout.responses.logprobs[rows], advantages[rows], self._layout)
         ]
         whole = reduce(add_gradients, (self._gradient(weights, self._base, batch) for batch in batches))
         applied = self._update(weights, moments, whole)

@@ -29,7 +29,7 @@ class PolicyLoss:
     """Settings of the loss.
 
     Attributes:
-        group_size: responses in a row of the batch.
+        max_response: slots of each response among a row's targets.
         temperature: of the sampler.
         clip_low: see `clipped_surrogate`.
         clip_high: see `clipped_surrogate`.
@@ -37,7 +37,7 @@ class PolicyLoss:
         aggregation: name in `AGGREGATIONS`; a sequence is one response.
     """
 
-    group_size: int
+    max_response: int
     temperature: float
     clip_low: float
     clip_high: float
@@ -54,7 +54,7 @@ def make_policy_loss(graph: Graph, settings: PolicyLoss) -> LossFunction[PolicyB
         logprobs = score_targets(bind(graph, weights, base), experience.batch, settings.temperature)
 
         def by_response(per_token: ArrayLike) -> Array:
-            return jnp.reshape(per_token, (logprobs.shape[0] * settings.group_size, -1))
+            return jnp.reshape(per_token, (-1, settings.max_response))
 
         mask = by_response(experience.batch.target_mask)
         p, old = by_response(logprobs), by_response(experience.old_logprobs)

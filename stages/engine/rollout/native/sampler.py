@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int
 
 from stages.engine.data.batching import round_up
-from stages.engine.data.examples import shared_prefix
+from stages.engine.data.layout import shared_prefix
 from stages.engine.models.lora import Frozen, Weights, bind
 from stages.engine.models.transformer import Cells
 from stages.engine.rollout.config import SamplingConfig

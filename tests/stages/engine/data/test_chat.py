@@ -79,9 +79,8 @@ def make_row(row_id: str, response: str) -> Row:
 def test_examples_are_prompt_and_response_of_each_row(folder: Path) -> None:
     chat = Chat(load_tokenizer(folder))
     (example,) = make_examples([make_row("train-0", "ok")], chat, max_tokens=100)
-    assert example.id == "train-0"
     assert list(example.prompt) == chat.prompt_ids([Message(role="user", content="hi")])
-    assert list(example.response) == chat.response_ids("ok")
+    assert example.responses[0] == chat.response_ids("ok")
 
 
 def test_an_example_that_is_too_long_is_named(folder: Path) -> None:

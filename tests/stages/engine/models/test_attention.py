@@ -45,15 +45,16 @@ def split(part: Part, at: int) -> list[Part]:
 
 
 def test_segments_branches_and_padding_by_hand() -> None:
-    segments, branches = jnp.array([[1, 1, 1, 1, 2, 0, 0]]), jnp.array([[0, 1, 1, 2, 0, 0, 0]])
+    segments, branches = jnp.array([[1, 2, 2, 2, 2, 3, 0, 0]]), jnp.array([[0, 0, 1, 1, 2, 0, 0, 0]])
     expected = [
-        [1, 0, 0, 0, 0, 0, 0],  # the trunk's first token
-        [1, 1, 0, 0, 0, 0, 0],  # branch 1
-        [1, 1, 1, 0, 0, 0, 0],
-        [1, 0, 0, 1, 0, 0, 0],  # branch 2 does not see branch 1
-        [0, 0, 0, 0, 1, 0, 0],  # another segment
-        [0, 0, 0, 0, 0, 1, 0],  # padding sees itself alone
-        [0, 0, 0, 0, 0, 0, 1],
+        [1, 0, 0, 0, 0, 0, 0, 0],  # the root, seen by all groups
+        [1, 1, 0, 0, 0, 0, 0, 0],  # a group's prompt
+        [1, 1, 1, 0, 0, 0, 0, 0],  # branch 1
+        [1, 1, 1, 1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 1, 0, 0, 0],  # branch 2 does not see branch 1
+        [1, 0, 0, 0, 0, 1, 0, 0],  # another group sees the root and itself
+        [0, 0, 0, 0, 0, 0, 1, 0],  # padding sees itself alone
+        [0, 0, 0, 0, 0, 0, 0, 1],
     ]
     assert tree_mask(segments, branches)[0].astype(int).tolist() == expected
 

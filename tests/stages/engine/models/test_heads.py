@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stages.engine.data.batching import Batch, Branch, Tree, pack_trees, pad_rows
+from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.attention import Part, attend_parts
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, bind
@@ -37,33 +37,43 @@ def plain_logits(model: LoadedModel, adapter: Weights, ids: Sequence[int]) -> Fl
     return jax.jit(run)(adapter, model.frozen.base)
 
 
+def pack(rows: Sequence[PackedRow], width: int = 32) -> Batch:
+    return pack_rows(rows, TargetShape(3, 3, 4), width)
+
+
+def alone(response: Sequence[int]) -> PackedRow:
+    return PackedRow((), [Group(PROMPT, [response])])
+
+
 def test_a_target_is_scored_by_the_output_before_it_at_the_temperature(tiny: LoadedModel, moved: Weights) -> None:
     response = RESPONSES[0]
     logits = np.asarray(plain_logits(tiny, moved, [*PROMPT, *response[:-1]]), np.float64)[len(PROMPT) - 1 :]
-    batch = pack_trees([Tree(PROMPT, [Branch((), response)])], max_response=6)
     for temperature in (1.0, 0.7):
         scaled = logits / temperature
         expected = scaled[range(4), response] - np.log(np.exp(scaled).sum(axis=-1))
-        np.testing.assert_allclose(score(tiny, moved, batch, temperature)[0], [*expected, 0, 0], atol=TOLERANCE)
+        found = score(tiny, moved, pack([alone(response)]), temperature)[0]
+        np.testing.assert_allclose(found[:4], expected, atol=TOLERANCE)
+        assert not found[4:].any()
 
 
 def test_responses_in_one_row_are_scored_as_in_rows_of_their_own(tiny: LoadedModel, moved: Weights) -> None:
-    branches = [Branch((), response) for response in RESPONSES]
-    group = score(tiny, moved, pack_trees([Tree(PROMPT, branches)], max_response=4))
-    rows = score(tiny, moved, pack_trees([Tree(PROMPT, [branch]) for branch in branches], max_response=4))
-    np.testing.assert_allclose(group.reshape(3, 4), rows, atol=TOLERANCE)
+    group = score(tiny, moved, pack([PackedRow((), [Group(PROMPT, RESPONSES)])])).reshape(3, 3, 4)
+    rows = score(tiny, moved, pack([alone(response) for response in RESPONSES])).reshape(3, 3, 3, 4)
+    np.testing.assert_allclose(group[0], rows[:, 0, 0], atol=TOLERANCE)
 
 
-def test_stems_of_a_tree_continue_the_prompt(tiny: LoadedModel, moved: Weights) -> None:
-    tree = Tree(PROMPT[:2], [Branch(PROMPT[2:], response) for response in RESPONSES])
-    rows = [Tree(PROMPT, [Branch((), response)]) for response in RESPONSES]
-    together, apart = (score(tiny, moved, pack_trees(trees, max_response=4)) for trees in ([tree], rows))
-    np.testing.assert_allclose(together.reshape(3, 4), apart, atol=TOLERANCE)
+def test_groups_over_a_common_beginning_are_scored_as_in_rows_of_their_own(tiny: LoadedModel, moved: Weights) -> None:
+    others = [(*PROMPT[:2], *rest) for rest in ((60,), (61, 62), PROMPT[2:])]
+    together = PackedRow(PROMPT[:2], [Group(prompt[2:], RESPONSES) for prompt in others])
+    apart = [PackedRow((), [Group(prompt, RESPONSES)]) for prompt in others]
+    one = score(tiny, moved, pack([together], width=48)).reshape(3, 3, 4)
+    rows = score(tiny, moved, pack(apart)).reshape(3, 3, 3, 4)
+    np.testing.assert_allclose(one, rows[:, 0], atol=TOLERANCE)
 
 
 def test_width_and_empty_rows_change_nothing(tiny: LoadedModel, moved: Weights) -> None:
-    trees = [Tree(PROMPT, [Branch((), response)]) for response in RESPONSES]
-    narrow = score(tiny, moved, pack_trees(trees, max_response=4, width=16))
-    wide = score(tiny, moved, pad_rows(pack_trees(trees, max_response=4, width=32), 4))
+    rows = [alone(response) for response in RESPONSES]
+    narrow = score(tiny, moved, pack(rows, width=16))
+    wide = score(tiny, moved, pack([*rows, PackedRow((), ())], width=32))
     np.testing.assert_allclose(wide[:3], narrow, atol=TOLERANCE)
     assert np.isfinite(wide).all()

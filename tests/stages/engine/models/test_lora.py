@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import Array, Float
 from stage_trial import TINY
 
-from stages.engine.data.batching import Batch, Branch, Tree, pack_trees
+from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, attach_lora, bind, load_adapter, save_adapter, split
@@ -19,7 +19,7 @@ from stages.engine.models.weights.load import load_decoder
 from stages.errors import UserError
 
 LORA = LoraConfig(rank=3, alpha=6)
-BATCH = pack_trees([Tree((7, 8, 9, 10), [Branch((), (11, 12, 13))])], max_response=3)
+BATCH = pack_rows([PackedRow((), [Group((7, 8, 9, 10), [(11, 12, 13)])])], TargetShape(1, 1, 3), width=16)
 
 
 def logprobs(model: LoadedModel, adapter: Weights) -> Float[Array, "B R"]:
@@ -122,11 +122,11 @@ def test_a_file_that_holds_no_tensors_is_refused(tmp_path: Path, moved: Weights)
 
 
 def test_rows_in_another_order_give_the_same_bits_in_that_order(tiny: LoadedModel, moved: Weights) -> None:
-    trees = [Tree(range(3, 3 + n), [Branch((), (5, 6 + n))]) for n in range(1, 9)]
+    packed = [PackedRow((), [Group(range(3, 3 + n), [(5, 6 + n)])]) for n in range(1, 9)]
     order = [3, 0, 6, 7, 5, 1, 2, 4]
     score = jax.jit(lambda adapter, base, batch: score_targets(bind(tiny.frozen.graph, adapter, base), Batch(*batch)))
 
-    def scored(rows: list[Tree]) -> np.ndarray:
-        return np.asarray(score(moved, tiny.frozen.base, pack_trees(rows, max_response=2, width=16)))
+    def scored(rows: list[PackedRow]) -> np.ndarray:
+        return np.asarray(score(moved, tiny.frozen.base, pack_rows(rows, TargetShape(1, 1, 2), width=16)))
 
-    np.testing.assert_array_equal(scored([trees[row] for row in order]), scored(trees)[order])
+    np.testing.assert_array_equal(scored([packed[row] for row in order]), scored(packed)[order])

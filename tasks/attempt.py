@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from stages.catalog import STAGES
-from stages.contract import Beat, ProgressPoint, StageRequest, StageResult
+from stages.contract import ProgressPoint, StageRequest, StageResult
 from stages.errors import LeaseLostError
 from stages.store.attempts import AttemptRecord, Outcome, write_attempt
 from stages.store.lease import Lease, LeaseKeeper
@@ -99,7 +99,7 @@ class Attempt:
                     return self._given_up()
                 inherited.append(devices.descriptor)
             self._started = time.monotonic()
-            beats = BeatWatch(functools.partial(self._show, node.id))
+            beats = BeatWatch(functools.partial(work.display.beat, node.id))
             launch = Launch(
                 request=self._request(resume, str(scratch.path)),
                 python=node.resources.python,
@@ -127,9 +127,6 @@ class Attempt:
 
     def _show_wait(self) -> None:
         self._work.display.note(self._work.node.id, f"waiting for the {self._work.node.resources.accelerator}")
-
-    def _show(self, stage: str, beat: Beat) -> None:
-        self._work.display.beat(stage, beat)
 
     def _request(self, resume: list[ProgressPoint], scratch: str) -> StageRequest:
         work = self._work

@@ -48,13 +48,13 @@ lint: install
 
 # `uv pip sync` removes what its files do not name, so the sets that stand together are synced in one command.
 .venv/.installed: $(LOCKS) pyproject.toml | .venv/bin/python
-	$(UV) pip sync --python .venv $(LOCKS)
+	$(UV) pip sync --compile-bytecode --python .venv $(LOCKS)
 	$(INSTALL_SELF)
 	touch $@
 
 .venv/.installed-parity: infra/locks/parity.txt .venv/.installed
 	@test -n "$(PIP_FIND_LINKS)" || { echo "Set PIP_FIND_LINKS to a folder with the CPU wheel of torch: $$(grep -m 1 -o '^torch==[^ ]*' $<)" >&2; exit 1; }
-	$(UV) pip sync --python .venv $(FIND_LINKS) $(LOCKS) infra/locks/parity.txt
+	$(UV) pip sync --compile-bytecode --python .venv $(FIND_LINKS) $(LOCKS) infra/locks/parity.txt
 	$(INSTALL_SELF)
 	touch $@
 

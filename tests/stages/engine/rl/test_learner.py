@@ -1,0 +1,75 @@
+"""One update of a policy on a rollout."""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+
+from stages.engine.data.layout import choose_layout
+from stages.engine.models.lora import Weights
+from stages.engine.models.source import LoadedModel
+from stages.engine.rl.learner import Learned, PolicyLearner
+from stages.engine.rl.losses import PolicyLoss
+from stages.engine.rl.rollouts import Prompt, Rollout
+from stages.engine.rollout.native.sampler import Responses
+from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.optimizer import make_optimizer
+
+PROMPTS = [Prompt([1, 90, 91, 40 + n], "") for n in range(3)]
+TOKENS = [[(60, 2), (61, 62, 2)], [(63, 2), (64, 2)], [(65, 66, 67), (68, 2)]]
+LOGPROBS = -np.ones((3, 2, 3), np.float32)
+ADVANTAGES = np.array([[0.7, -0.7], [9.0, 9.0], [-0.3, 0.3]], np.float32)
+SETTINGS = PolicyLoss(
+    max_response=3, temperature=1.0, clip_low=0.9, clip_high=50.0, kl_coef=0.0, aggregation="token_mean"
+)
+OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=1e-2), 1)
+
+Learn = Callable[..., Learned]
+
+
+@pytest.fixture(scope="module")
+def learn(tiny: LoadedModel, moved: Weights) -> Learn:
+    learners = {
+        micro_batch: PolicyLearner(
+            tiny.frozen,
+            tiny.adapter,
+            SETTINGS,
+            OPTIMIZER,
+            layout=choose_layout([p.ids for p in PROMPTS], micro_batch=micro_batch, group_size=2, max_response=3),
+        )
+        for micro_batch in (1, 4)
+    }
+    start = jax.jit(OPTIMIZER.init)(moved)
+
+    def learn(rows: list[int], micro_batch: int = 1, tokens: list[list[tuple[int, ...]]] = TOKENS) -> Learned:
+        rollout = Rollout(PROMPTS, Responses(tokens, LOGPROBS, np.ones((3, 2), bool)), np.zeros((3, 2), np.float32))
+        return learners[micro_batch].learn(moved, start, rollout, ADVANTAGES, np.array(rows))
+
+    return learn
+
+
+def assert_close(one: Learned, other: Learned) -> None:
+    for name, value in one.weights.items():
+        np.testing.assert_allclose(value, other.weights[name], atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(one.grad_norm, other.grad_norm, rtol=1e-4)
+    np.testing.assert_allclose(one.loss.total, other.loss.total, rtol=1e-5)
+    assert float(one.loss.denominator) == float(other.loss.denominator)
+
+
+def test_an_update_does_not_depend_on_the_size_of_its_micro_batches(learn: Learn) -> None:
+    assert_close(learn([0, 1, 2], micro_batch=4), learn([0, 1, 2], micro_batch=1))
+
+
+def test_groups_that_are_not_learned_from_have_no_influence(learn: Learn) -> None:
+    others = [TOKENS[0], [(200, 201, 202), (203, 204, 205)], TOKENS[2]]
+    one, other = learn([0, 2]), learn([0, 2], tokens=others)
+    for name, value in one.weights.items():
+        np.testing.assert_array_equal(value, other.weights[name])
+    assert float(one.loss.denominator) == 2 + 3 + 3 + 2
+
+
+def test_an_update_moves_every_part_of_the_adapter(learn: Learn, moved: Weights) -> None:
+    learned = learn([0, 2])
+    assert float(learned.grad_norm) > 0
+    assert all(np.abs(learned.weights[name] - value).max() > 1e-3 for name, value in moved.items())

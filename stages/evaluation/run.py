@@ -8,6 +8,7 @@ from stages.engine.data.records import Row, read_dataset
 from stages.engine.models.source import load_model
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rollout.native.sampler import NativeSampler
+from stages.errors import PreemptedError
 from stages.evaluation.config import EvaluationConfig
 
 SAMPLES_FILE = "samples.jsonl"
@@ -29,6 +30,8 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
     )
     samples: list[dict[str, str | float]] = []
     for start in range(0, len(rows), config.rollout_micro_batch):
+        if context.should_stop():
+            raise PreemptedError(f"stopped after {start} of {len(rows)} answers; they are drawn again")
         here = range(start, min(start + config.rollout_micro_batch, len(rows)))
         responses = sampler.sample(model.adapter, [prompts[row] for row in here], here, step=0)
         for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):

@@ -69,7 +69,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         numbers = _numbers(rollout, mixed, learned)
         if learned:
             numbers |= {"optimizer/learning_rate": jnp.asarray(schedule(state.counters.updates))}
-        trained = rollout.num_tokens(np.flatnonzero(mixed))
+        trained = rollout.num_tokens(np.flatnonzero(mixed).tolist())
         counters = advance(state.counters, updates=len(learned), rows=len(rows), tokens=trained)
         return TrainState(weights, moments, counters), numbers
 

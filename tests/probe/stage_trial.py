@@ -3,13 +3,14 @@
 import importlib
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stages.catalog import STAGES
 from stages.context import RunContext
 from stages.contract import ExternalInput, StageConfigBase, StageInput, StageRequest, StoredInput
-from stages.engine.data.records import Row, write_dataset
+from stages.engine.data.records import Message, Row, write_dataset
 from stages.sources.resolve import resolve
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.local import LocalStore
@@ -102,3 +103,32 @@ def stored_rows(folder: Path, rows: Sequence[Row]) -> StoredInput:
     content.mkdir(parents=True)
     write_dataset(content, rows)
     return stored(folder, content)
+
+
+def coin_rows(num: int, answer: Callable[[int], str]) -> list[Row]:
+    """The same three questions again and again; nothing in them tells the answer."""
+    return [
+        Row(
+            id=f"row-{n:03d}",
+            messages=(Message(role="user", content=f"coin {n % 3}?"),),
+            response=answer(n),
+            answer=answer(n),
+        )
+        for n in range(num)
+    ]
+
+
+class Trained(NamedTuple):
+    """What `sft` made of the tiny model: it says 0 or 1 to `coin_rows`, at random.
+
+    Attributes:
+        folder: with the store; later stages run in it too.
+        trial: of the stage.
+        outputs: local folders by name.
+        model: the checkpoint, as the input of another stage.
+    """
+
+    folder: Path
+    trial: StageTrial
+    outputs: Mapping[str, Path]
+    model: StoredInput

@@ -34,7 +34,8 @@ def read_dataset(folder: Path) -> list[Row]:
     """The rows of an output folder, in the file's order.
 
     Raises:
-        UserError: a line is not a row, an id is used twice, or the number of rows is not the descriptor's.
+        UserError: there is no row, a line is not a row, an id is used twice, or the number of rows is not the
+            descriptor's.
     """
     descriptor = _read_descriptor(folder / ARTIFACT_FILE)
     path = folder / descriptor.file
@@ -48,6 +49,8 @@ def read_dataset(folder: Path) -> list[Row]:
         rows.append(row)
     if len(rows) != descriptor.num_rows:
         raise UserError(f"{path}: {len(rows)} rows, expected {descriptor.num_rows}")
+    if not rows:
+        raise UserError(f"{path}: the dataset has no rows")
     return rows
 
 

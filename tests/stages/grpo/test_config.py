@@ -67,9 +67,11 @@ def test_faults_are_told_at_their_lines() -> None:
     start = lines.index("  grpo:")
     sampling = next(n for n, line in enumerate(lines[start:], start + 1) if "sampling" in line)
     for override, place in (
-        ("mini_batch=4", f"{start + 4}:5: stages.grpo.with: mini_batch 4 does not divide prompts_per_step 2"),
+        ("mini_batch=5", f"{start + 4}:5: stages.grpo.with: mini_batch 5 does not divide prompts_per_step 8"),
         ("sampling.temperature=0", f"{sampling}:7: stages.grpo.with.sampling: temperature 0 draws the same"),
     ):
         with pytest.raises(SpecError) as raised:
-            load_pipeline(SMOKE, overrides=[f"stages.grpo.with.{override}"])
+            load_pipeline(
+                SMOKE, overrides=[f"stages.grpo.with.{setting}" for setting in ("prompts_per_step=8", override)]
+            )
         assert str(raised.value).startswith(f"{SMOKE}:{place}")

@@ -40,5 +40,5 @@ def test_a_micro_batch_that_leaves_a_rest_is_refused(batch_size: int, train_micr
 def test_sizes_that_do_not_fit_are_told_where_the_stages_settings_stand() -> None:
     line = SMOKE.read_text().splitlines().index("  sft:") + 4
     with pytest.raises(SpecError) as raised:
-        load_pipeline(SMOKE, overrides=["stages.sft.with.batch_size=5"])
+        load_pipeline(SMOKE, overrides=[f"stages.sft.with.{name}" for name in ("batch_size=5", "train_micro_batch=2")])
     assert str(raised.value) == f"{SMOKE}:{line}:5: stages.sft.with: train_micro_batch 2 does not divide batch_size 5"

@@ -17,12 +17,18 @@ def make_row(row_id: str, content: str = "1 + 1 =") -> Row:
     return Row(id=row_id, messages=(Message(role="user", content=content),), response="2", answer="2")
 
 
-@given(st.lists(texts, max_size=4))
+@given(st.lists(texts, min_size=1, max_size=4))
 def test_rows_survive_with_any_text(tmp_path_factory: pytest.TempPathFactory, contents: list[str]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     rows = [make_row(f"train-{n}", content) for n, content in enumerate(contents)]
     assert write_dataset(folder, rows) == DatasetArtifact(num_rows=len(rows))
     assert read_dataset(folder) == rows
+
+
+def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [])
+    with pytest.raises(UserError, match=r"data\.jsonl: the dataset has no rows"):
+        read_dataset(tmp_path)
 
 
 def test_the_file_is_one_object_a_line_in_a_fixed_order_of_keys(tmp_path: Path) -> None:

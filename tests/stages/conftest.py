@@ -1,0 +1,29 @@
+"""A policy that is trained once for all tests that need one."""
+
+import pytest
+from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored, stored_rows
+
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
+from stages.engine.training.config import OptimizerConfig
+from stages.sft.config import SftConfig
+
+CONFIG = SftConfig(
+    model=TrainedModelConfig(lora=LoraConfig(rank=8, alpha=16)),
+    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=3),
+    num_steps=30,
+    batch_size=8,
+    seed=5,
+    train_micro_batch=4,
+    save_every_steps=10,
+)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The tiny model after enough steps of `sft` to say one of two digits, each about every second time."""
+    folder = tmp_path_factory.mktemp("trained")
+    dataset = stored_rows(folder, coin_rows(48, lambda n: str(n // 3 % 2)))
+    trial = StageTrial(folder, "sft", CONFIG, {"model": external(TINY), "dataset": dataset})
+    context = trial.run()
+    outputs = {name: context.output_dir(name) for name in ("checkpoint", "report")}
+    return Trained(folder, trial, outputs, stored(folder, outputs["checkpoint"]))

@@ -1,0 +1,85 @@
+"""Evaluation of a trained policy and of a bare base, whole."""
+
+import json
+from pathlib import Path
+
+import pytest
+from stage_trial import TINY, StageTrial, StopAfter, Trained, coin_rows, external, stored_rows
+
+from stages.contract import ARTIFACT_FILE, ReportArtifact, StageInput
+from stages.engine.rollout.config import SamplingConfig
+from stages.errors import PreemptedError
+from stages.evaluation.config import EvaluationConfig
+from stages.evaluation.run import SAMPLES_FILE
+
+NUM_ROWS = 7
+
+
+def make_trial(
+    folder: Path, model: StageInput, micro_batch: int, temperature: float = 1.0, max_response_tokens: int = 4
+) -> StageTrial:
+    config = EvaluationConfig(
+        sampling=SamplingConfig(temperature=temperature, max_response_tokens=max_response_tokens),
+        seed=2,
+        rollout_micro_batch=micro_batch,
+    )
+    dataset = stored_rows(folder, coin_rows(NUM_ROWS, lambda n: str(n % 2)))
+    return StageTrial(folder, "evaluation", config, {"model": model, "dataset": dataset})
+
+
+def evaluate(trial: StageTrial) -> tuple[ReportArtifact, list[dict[str, str | float]]]:
+    folder = trial.run().output_dir("report")
+    report = ReportArtifact.model_validate_json((folder / ARTIFACT_FILE).read_text())
+    return report, [json.loads(line) for line in (folder / SAMPLES_FILE).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained: Trained) -> tuple[ReportArtifact, list[dict[str, str | float]]]:
+    """In batches of 3, the last of which holds one row."""
+    return evaluate(make_trial(trained.folder, trained.model, micro_batch=3))
+
+
+def mean(samples: list[dict[str, str | float]], name: str) -> float:
+    return sum(float(sample[name]) for sample in samples) / len(samples)
+
+
+def test_every_row_is_answered_and_scored_also_when_the_last_batch_is_not_full(
+    evaluated: tuple[ReportArtifact, list[dict[str, str | float]]],
+) -> None:
+    report, samples = evaluated
+    assert [sample["id"] for sample in samples] == [f"row-{n:03d}" for n in range(NUM_ROWS)]
+    assert (report.samples_file, report.num_samples) == (SAMPLES_FILE, NUM_ROWS)
+    for sample in samples:
+        digits = [character for character in str(sample["response"]) if character.isdigit()]
+        assert sample["accuracy"] == float(digits[-1:] == [sample["answer"]])
+        assert sample["strict_accuracy"] == float(str(sample["response"]).strip() == sample["answer"])
+
+
+def test_metrics_are_means_over_all_rows(evaluated: tuple[ReportArtifact, list[dict[str, str | float]]]) -> None:
+    report, samples = evaluated
+    names = {"accuracy": "accuracy", "strict_accuracy": "strict_accuracy", "truncated_rate": "truncated"}
+    for metric, name in {**names, "mean_response_tokens": "response_tokens"}.items():
+        assert report.metrics[metric] == pytest.approx(mean(samples, name))
+    assert 0 < report.metrics["accuracy"] < 1
+
+
+def test_answers_do_not_depend_on_the_size_of_a_batch(
+    trained: Trained, evaluated: tuple[ReportArtifact, list[dict[str, str | float]]]
+) -> None:
+    assert evaluate(make_trial(trained.folder, trained.model, micro_batch=32)) == evaluated
+
+
+def test_a_bare_base_is_evaluated_at_temperature_zero_and_cut_off_at_its_limit(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, external(TINY), micro_batch=4, temperature=0.0, max_response_tokens=1)
+    report, samples = evaluate(trial)
+    assert report.metrics["truncated_rate"] == report.metrics["mean_response_tokens"] == 1.0
+    by_prompt = {(sample["prompt"], sample["response"]) for sample in samples}
+    assert len(by_prompt) == 3
+    (row,) = trial.metrics()
+    assert row.numbers == {f"evaluation/{name}": value for name, value in report.metrics.items()}
+
+
+def test_it_stops_between_batches_when_asked_to(trained: Trained) -> None:
+    trial = make_trial(trained.folder, trained.model, micro_batch=3)
+    with pytest.raises(PreemptedError, match="stopped after 3 of 7 answers"):
+        trial.run(StopAfter(2))

@@ -6,6 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jaxtyping import PyTree
@@ -15,6 +17,7 @@ from stages.errors import StorageError
 
 logger = logging.getLogger(__name__)
 StateT = TypeVar("StateT")
+LeafT = TypeVar("LeafT")
 
 
 class ProgressWriter:
@@ -86,6 +89,12 @@ def restore_newest(
             )
             continue
         check(state, point)
+        state = jax.tree.map(_unpinned, state)
         logger.info("resuming after step %d of attempt %s", point.step, point.attempt)
         return state
     return None
+
+
+def _unpinned(leaf: LeafT) -> LeafT:
+    """Orbax pins arrays to their device, for which everything would be compiled again."""
+    return jnp.asarray(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf

@@ -64,6 +64,14 @@ def test_a_tree_of_arrays_and_counters_comes_back_with_its_structure_and_bits(tr
     assert_same(found, state(3))
 
 
+def test_what_was_compiled_for_a_state_serves_it_when_it_is_restored(trial: StageTrial) -> None:
+    save(trial, 3)
+    found = restore_newest(trial.context().progress, state(0), accept)
+    assert found is not None
+    fresh, restored = (jax.jit(lambda x: x * 2).lower(one.weights["a.x"]).as_text() for one in (state(3), found))
+    assert restored == fresh
+
+
 def test_without_a_committed_point_there_is_nothing(trial: StageTrial) -> None:
     assert restore_newest(trial.context().progress, state(0), accept) is None
 

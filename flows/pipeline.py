@@ -73,7 +73,7 @@ def run_pipeline(
                 _run_ready(run)
         except BaseException:
             # The stages that run would otherwise be waited for.
-            stop.request("stopped by an error of the run")
+            stop.request("an error of the run")
             raise
     record = close_run(run, console)
     if record.outcome == "stopped":

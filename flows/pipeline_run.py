@@ -108,8 +108,10 @@ class PipelineRun:
         """A stage has none, after all its attempts."""
         if isinstance(error, StageFailedError) and error.cause == "corrupt":
             self._corrupt.add(node_id)
-        stopped = isinstance(error, StageFailedError) and error.cause == "stopped"
-        self._settle(node_id, "stopped" if stopped else "failed", message=str(error) or type(error).__name__)
+        if isinstance(error, StageFailedError) and error.cause == "stopped":
+            self._settle(node_id, "stopped", message=error.message)
+        else:
+            self._settle(node_id, "failed", message=str(error) or type(error).__name__)
 
     def decide_gate(self, planned: PlannedNode) -> None:
         """Evaluate a gate on the committed reports."""
@@ -161,7 +163,7 @@ class PipelineRun:
             return "failed", f"gate {self._halted_by} did not pass"
         failed = [stage.id for stage in self._stages.values() if stage.outcome == "failed"]
         failed = [node_id for node_id in failed if isinstance(self.plan.nodes[node_id].node, StageNode)]
-        return ("failed", f"failed: {', '.join(failed)}") if failed else ("succeeded", "")
+        return ("failed", ", ".join(failed)) if failed else ("succeeded", "")
 
     def _take_committed(self) -> None:
         for planned in self.plan.nodes.values():

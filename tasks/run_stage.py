@@ -55,6 +55,8 @@ def describe_done(done: StageDone) -> str:
 def _describe_failure(error: StageFailedError, retry: Retry) -> str:
     context = TaskRunContext.get()
     attempts = context.task_run.run_count if context is not None else 1
+    if error.cause == "stopped":
+        return str(error)
     if not error.retriable or attempts > retry.max:
         return f"failed, {error}"
     delay = retry.delay[min(attempts, len(retry.delay)) - 1] if retry.delay else 0.0

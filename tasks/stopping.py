@@ -66,7 +66,7 @@ def stop_on_signals(stop: StopSignal) -> Generator[None]:
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.requested:
             os._exit(128 + number)
-        stop.request(f"stopped by {signal.Signals(number).name}")
+        stop.request(f"received {signal.Signals(number).name}")
 
     for number in numbers:
         signal.signal(number, handle)

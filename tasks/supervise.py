@@ -85,7 +85,7 @@ def supervise(
     assert returncode is not None
     cause = cause_of_exit(returncode, result, memory.happened())
     detail = result.message if result is not None else ""
-    return Ending(cause, f"{describe_exit(returncode)}: {detail}" if detail else describe_exit(returncode), result)
+    return Ending(cause, detail or describe_exit(returncode), result)
 
 
 def _is_done(returncode: int | None, result: StageResult | None) -> bool:

@@ -61,10 +61,10 @@ def test_the_log_of_the_child_is_in_the_store_and_a_limited_part_of_it_is_passed
     lines: list[str] = []
     work = make_work()
     done = execute_stage(work, lines.append)
-    assert lines == ["start after step 0"]
+    assert "start after step 0" in lines
     stored = work.store.get(work.paths.attempt(done.manifest.attempt).log(0))
     assert stored is not None
-    assert stored.data == b"start after step 0\n"
+    assert stored.data.decode().splitlines() == lines
 
 
 def test_a_stage_that_another_process_holds_is_waited_for_and_its_result_reused(
@@ -86,8 +86,8 @@ def test_a_stop_ends_the_wait_for_a_lease_and_for_the_devices(make_work: MakeWor
     held = acquire(store, make_work().paths, this_holder(), Observation())
     assert isinstance(held, Lease)
     stop = StopSignal()
-    threading.Timer(0.5, stop.request, ["stopped by SIGINT"]).start()
-    with pytest.raises(StageFailedError, match="stopped by SIGINT") as caught:
+    threading.Timer(0.5, stop.request, ["received SIGINT"]).start()
+    with pytest.raises(StageFailedError, match="received SIGINT") as caught:
         execute_stage(make_work(stop=stop), ignore)
     assert caught.value.cause == "stopped"
 

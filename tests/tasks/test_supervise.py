@@ -89,9 +89,9 @@ def test_a_request_to_stop_leaves_the_grace_to_save(start_probe: StartProbe) -> 
     child, watched = start_probe(num_steps=1000, step_seconds=0.02)
     assert watched.begun.wait(30)
     stop = StopSignal()
-    stop.request("stopped by SIGTERM")
+    stop.request("received SIGTERM")
     ending = watch(child, stop=stop)
-    assert (ending.cause, ending.message) == ("stopped", "stopped by SIGTERM")
+    assert (ending.cause, ending.message) == ("stopped", "received SIGTERM")
     assert ending.result is not None
     assert ending.result.outcome == "preempted"
 
@@ -100,7 +100,7 @@ def test_a_stage_that_ignores_sigterm_is_killed_after_the_grace(start_probe: Sta
     child, watched = start_probe(fault="deaf")
     assert watched.begun.wait(30)
     stop = StopSignal()
-    stop.request("stopped by SIGTERM")
+    stop.request("received SIGTERM")
     started = time.monotonic()
     assert watch(child, Deadlines(None, None, grace=1.0), stop=stop).cause == "stopped"
     assert 0.9 < time.monotonic() - started < 4

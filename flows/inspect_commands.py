@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from pipelines.spec.diagnostics import did_you_mean
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.plan import make_plan
@@ -49,7 +50,9 @@ def logs(arguments: Namespace) -> str:
     for stage in stages:
         if stage.id == arguments.stage:
             return _log(store, stage)
-    raise UserError(f"the latest run has no stage '{arguments.stage}', only {', '.join(stage.id for stage in stages)}")
+    known = [stage.id for stage in stages]
+    hint = did_you_mean(arguments.stage, known) or f"; it has {', '.join(known)}"
+    raise UserError(f"{arguments.stage}: no stage of the latest run{hint}")
 
 
 def report(arguments: Namespace) -> str:
@@ -105,4 +108,6 @@ def _detail(store: ConditionalStore, stage: RunStage) -> str:
         return "; ".join(part for part in (first, saved) if part)
     if stage.lines:
         return "; ".join(stage.lines)
-    return stage.message or "  ".join(f"{name} {value:.4g}" for name, value in stage.numbers.items())
+    from tasks.display import describe_numbers
+
+    return stage.message or describe_numbers(stage.numbers)

@@ -12,7 +12,7 @@ from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.plan import Plan, make_plan
 from pipelines.spec.render import render
-from stages.errors import TemperError
+from pipelines.spec.selection import select
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.runs import new_run_id, write_plan
 from tasks.display import Display
@@ -24,10 +24,12 @@ def run(arguments: Namespace) -> int:
     """Run the pipeline; returns the exit code.
 
     Raises:
-        TemperError: it cannot be planned, or the scheduler cannot be started.
+        TemperError: it cannot be planned, or the scheduler cannot be started; another error of the run is a bug.
     """
     pipeline = load_pipeline(arguments.file, arguments.profile, arguments.set)
     store = open_store(pipeline.store)
+    # Bad usage is told before a server is started for it.
+    select(pipeline, arguments.only, arguments.until, arguments.force)
     if not arguments.force and not os.environ.get("PREFECT_API_URL"):
         plan = make_plan(pipeline, store, (), arguments.only, arguments.until)
         if not plan.has_work:
@@ -66,8 +68,9 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
             assert state.message is not None
             return exit_code_of(state.message)
         error = state.result(raise_on_failure=False)
-    if isinstance(error, TemperError):
+    if isinstance(error, BaseException):
         raise error
+    # A run that failed by its own verdict has told so, and carries no error.
     return 1
 
 

@@ -19,6 +19,7 @@ START_SECONDS = 90.0
 STOP_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 POLL_SECONDS = 0.1
+ANSWER_SECONDS = 5.0
 QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -34,7 +35,7 @@ CLIENT = {
 
 
 class ServerStartError(TemperError):
-    """The server did not come up; the message names its log."""
+    """There is no server; the message says where one was looked for, or names its log."""
 
 
 class OwnServer:
@@ -96,11 +97,19 @@ def prefect_server(home: Path) -> Generator[str]:
     """The address of the server to use: that of `PREFECT_API_URL`, or of one started here and stopped at the end.
 
     The environment is set up for it; import Prefect only inside.
+
+    Raises:
+        ServerStartError: it does not answer.
     """
     for name, value in CLIENT.items():
         os.environ.setdefault(name, value)
     given = os.environ.get("PREFECT_API_URL")
     if given:
+        if not _answers(given):
+            raise ServerStartError(
+                f"no Prefect server answers at {given}, which PREFECT_API_URL names: start it, or unset the variable "
+                "to have one started for this run"
+            )
         yield given
         return
     server = OwnServer(home)
@@ -146,7 +155,10 @@ def _drain() -> None:
 
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=ANSWER_SECONDS) as answer:  # noqa: S310
             return answer.status == 200
-    except (urllib.error.URLError, OSError):
+    except urllib.error.HTTPError as error:
+        # It is there; who may use it is for the client to find out.
+        return error.code in (401, 403, 404)
+    except (OSError, ValueError):
         return False

@@ -26,7 +26,8 @@ from stages.store.conditional import ConditionalStore, open_store
 from stages.store.layout import StagePaths
 from stages.store.outputs import upload_output
 
-logger = logging.getLogger(__name__)
+# Run as a program this module is not called by its name.
+logger = logging.getLogger("stages")
 
 OUTCOMES = {65: "user_error", 70: "bug", 74: "storage", 75: "preempted"}
 
@@ -88,7 +89,9 @@ def _run_to_result(request: StageRequest) -> int:
     try:
         result, exit_code = _run(request, stop), 0
     except TemperError as error:
-        if not isinstance(error, PreemptedError):
+        if isinstance(error, UserError | PreemptedError):
+            logger.warning("%s", error)
+        else:
             traceback.print_exc()
         result, exit_code = _failure(error, error.exit_code), error.exit_code
     except Exception as error:  # noqa: BLE001
@@ -105,6 +108,7 @@ def _failure(error: Exception, exit_code: int) -> StageResult:
 
 
 def _run(request: StageRequest, stop: threading.Event) -> StageResult:
+    logger.info("%s: stage %s, attempt %s", request.stage_id, request.kind, request.attempt)
     stage = STAGES[request.kind]
     store = open_store(request.store)
     context = RunContext(request, store, stop)
@@ -116,9 +120,12 @@ def _run(request: StageRequest, stop: threading.Event) -> StageResult:
         importlib.import_module(stage.module).run(context, config)
     finally:
         context.flush_metrics()
+    outputs = {name: _upload_output(request, stage, store, context, name) for name in stage.outputs}
+    sizes = (f"{name} {sum(file.size for file in files):,} bytes" for name, files in outputs.items())
+    logger.info("done: %s", ", ".join(sizes))
     return StageResult(
         outcome="done",
-        outputs={name: _upload_output(request, stage, store, context, name) for name in stage.outputs},
+        outputs=outputs,
         numbers=context.last_numbers,
         first_step=context.first_step,
         last_step=context.last_step,

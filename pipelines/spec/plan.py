@@ -11,7 +11,7 @@ from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.explain import FieldChange, History, quarantine_reason, reason_to_run
 from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
 from pipelines.spec.nodes import ExternalSource, GateNode, Node, Pipeline, StageNode, StageOutput
-from pipelines.spec.selection import Selection, check_known, select
+from pipelines.spec.selection import Selection, select
 from stages.catalog import STAGES
 from stages.contract import ExternalInput, SourceRef, StageInput, StoredInput
 from stages.errors import UserError
@@ -109,13 +109,7 @@ def make_plan(
         UserError: a flag names no stage, or a chosen stage needs what is neither committed nor chosen.
         StorageError: the store cannot be read.
     """
-    selection = select(pipeline, only, until)
-    check_known(pipeline, force, "--force")
-    for name in force:
-        if name not in selection.chosen:
-            raise UserError(f"--force {name}: left out by {selection.flag}")
-        if isinstance(pipeline.nodes[name], GateNode):
-            raise UserError(f"--force {name}: a gate is decided anew in every run")
+    selection = select(pipeline, only, until, force)
     planner = _Planner(pipeline, store, frozenset(force), selection)
     for node in pipeline.nodes.values():
         planner.add(node)

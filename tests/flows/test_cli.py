@@ -71,6 +71,14 @@ def test_an_unknown_stage_is_bad_usage(file: Path, capsys: pytest.CaptureFixture
     assert "sft" in capsys.readouterr().err
 
 
+def test_a_wrong_stage_to_force_is_told_before_a_server_is_started(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert main(["run", str(file), "--force", "dta"]) == 2
+    assert capsys.readouterr() == ("", "--force dta: no stage of data-only (did you mean `data`?)\n")
+
+
 def test_a_pipeline_that_never_ran_has_no_status(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(file)]) == 2
     assert "data-only was never run" in capsys.readouterr().err

@@ -113,8 +113,8 @@ def test_a_cause_that_is_not_in_retry_on_fails_at_once(
         f"  one: {{uses: probe, with: {{fault: {cause}}}}}\n", retry="{max: 3, delay: [0], on: [infra, oom]}"
     )
     code, record = run_file(file)
-    assert (code, record.outcome, record.message) == (1, "failed", "failed: one")
-    assert stage_of(record, "one").message.startswith(f"{cause}: exit code")
+    assert (code, record.outcome, record.message) == (1, "failed", "one")
+    assert stage_of(record, "one").message.startswith(f"{cause}: ")
     assert attempts(store, stage_of(record, "one")) == [("failed", cause)]
 
 
@@ -190,6 +190,17 @@ def test_a_corrupt_input_is_made_again_and_its_reader_runs_again_in_the_same_run
     assert again.attempt != manifest.attempt
 
 
+def test_a_bug_of_the_run_itself_is_not_kept_quiet(
+    run_file: RunFile, write_pipeline: WritePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_folder: Path) -> None:
+        raise RuntimeError("a bug of the run")
+
+    monkeypatch.setattr("flows.pipeline.sweep", fail)
+    with pytest.raises(RuntimeError, match="a bug of the run"):
+        run_file(write_pipeline("  one: {uses: probe, with: {}}\n"))
+
+
 def test_status_logs_and_report_tell_about_the_latest_run(
     run_file: RunFile, write_pipeline: WritePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,10 +209,13 @@ def test_status_logs_and_report_tell_about_the_latest_run(
     capsys.readouterr()
     assert main(["status", str(file)]) == 0
     shown = capsys.readouterr().out
-    assert "probes failed: failed: two" in shown
-    assert "bug: exit code 70: ValueError: a bug; saved step 1" in shown
+    assert "probes failed: two" in shown
+    assert "bug: ValueError: a bug; saved step 1" in shown
     assert main(["logs", str(file), "one"]) == 0
-    assert capsys.readouterr().out == "start after step 0\n"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("INFO stages: one: stage probe, attempt 000001-")
+    assert printed[1] == "start after step 0"
+    assert printed[2].startswith("INFO stages: done: report ")
     assert main(["report", str(file)]) == 0
     assert "ValueError: a bug" in Path(capsys.readouterr().out.strip()).read_text()
 

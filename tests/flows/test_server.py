@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,35 @@ from flows.server import OwnServer, ServerStartError, prefect_server
 from tasks.launchers.local import group_runs
 
 
-def test_a_named_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    with prefect_server(tmp_path / "home") as address:
-        assert address == "http://127.0.0.1:1/api"
+class Healthy(BaseHTTPRequestHandler):
+    """A server that is there, and is healthy or wants to know who asks."""
+
+    def do_GET(self) -> None:
+        self.send_response({"/api/health": 200, "/private/health": 401}.get(self.path, 500))
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        return
+
+
+@pytest.mark.parametrize("path", ["api", "api/", "private"])
+def test_a_named_server_is_used_and_none_is_started(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{server.server_port}/{path}")
+        with prefect_server(tmp_path / "home") as address:
+            assert address == os.environ["PREFECT_API_URL"]
+        server.shutdown()
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/api", "nonsense"])
+def test_a_named_server_that_does_not_answer_is_an_error_that_names_it(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", address)
+    with pytest.raises(ServerStartError, match=f"at {address}, which PREFECT_API_URL names"), prefect_server(tmp_path):
+        pass
 
 
 def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(

@@ -91,6 +91,7 @@ def test_settings_that_are_not_valid_are_the_users_error(tmp_path: Path) -> None
     ended = run_stage(write_request(tmp_path, config=json.dumps({**PREPARE, "num_train": -1})))
     assert ended.returncode == 65
     assert result_of(tmp_path).outcome == "user_error"
+    assert "Traceback" not in ended.stderr
     assert "num_train" in result_of(tmp_path).message
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from stages.sources.files import absolute_path
+
 _PROJECT_MARKS = (".temper", ".git", "pyproject.toml")
 
 
@@ -13,6 +15,6 @@ def store_uri(store: str | None, pipeline: Path) -> str:
     """
     folder = pipeline.absolute().parent
     if store is not None:
-        return store if "://" in store else str((folder / Path(store).expanduser()).resolve())
+        return store if "://" in store else str(Path(absolute_path(store, folder)).resolve())
     projects = (above for above in (folder, *folder.parents) if any((above / mark).exists() for mark in _PROJECT_MARKS))
     return str(next(projects, folder) / ".temper" / "store")

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from pipelines.spec.durations import Duration
 from pipelines.spec.nodes import Accelerator, Cause
@@ -11,6 +11,7 @@ from stages.contract import Strict
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
 PIPELINE_NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=64)]
+STORE_SCHEMES = ("file", "gs")
 ParamType = Literal["int", "float", "bool", "str", "model_source"]
 
 
@@ -128,6 +129,15 @@ class HeadSection(Strict):
     """Parameters by name."""
     defaults: dict[str, JsonValue] = Field(default_factory=dict)
     """Sections that are merged under every stage."""
+
+    @field_validator("store")
+    @classmethod
+    def _check_store(cls, store: str | None) -> str | None:
+        """A store in memory is left out: stages are processes, and each would have its own."""
+        scheme, separator, _ = (store or "").partition("://")
+        if separator and scheme not in STORE_SCHEMES:
+            raise ValueError(f"expected a path, {' or '.join(f'{known}://' for known in STORE_SCHEMES)}")
+        return store
 
 
 class OverlaySection(HeadSection):

@@ -31,6 +31,12 @@ def _walk(folder: Path) -> list[Path]:
     return files
 
 
+def absolute_path(path: str, base: Path) -> str:
+    """The path, seen from `base` when it is relative; `~` is the home folder."""
+    # Unlike a Path's, this leaves the home of an unknown user as it is written.
+    return os.path.abspath(base / os.path.expanduser(path))  # noqa: PTH111
+
+
 class LocalFiles:
     """Resolves paths."""
 
@@ -38,10 +44,6 @@ class LocalFiles:
         """Raises `UserError` when the path cannot be one."""
         if "\0" in uri or not uri.strip():
             raise UserError(f"source '{uri}': expected the path of a file or folder")
-
-    def absolute(self, uri: str, base: Path) -> str:
-        """The path, seen from `base` when it is relative."""
-        return os.path.abspath(base / uri)
 
     def digest(self, uri: str) -> str:
         """Digest of a file's bytes, or of a folder's sorted relative paths and file digests.

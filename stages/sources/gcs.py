@@ -27,10 +27,6 @@ class BucketObjects:
         """Raises `UserError` when the form is wrong or there is no generation."""
         _parse(uri)
 
-    def absolute(self, uri: str, base: Path) -> str:
-        """The same: a bucket's name is global."""
-        return uri
-
     def digest(self, uri: str) -> str:
         """Generation and crc32c, as `gs:generation-crc32c`.
 

@@ -58,10 +58,6 @@ class PackageFiles:
         """Raises `UserError` when the form is wrong."""
         _parse(uri)
 
-    def absolute(self, uri: str, base: Path) -> str:
-        """The same: a package is found by name."""
-        return uri
-
     def digest(self, uri: str) -> str:
         """The file's whole digest.
 

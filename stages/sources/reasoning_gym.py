@@ -74,10 +74,6 @@ class GeneratedProblems:
         """Raises `UserError` when the form is wrong."""
         parse(uri)
 
-    def absolute(self, uri: str, base: Path) -> str:
-        """The same: nothing is read from disk."""
-        return uri
-
     def digest(self, uri: str) -> str:
         """Of the installed version, the task and its parameters in the order of their names."""
         task = parse(uri)

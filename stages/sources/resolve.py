@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stages.contract import SourceRef
 from stages.errors import UserError
-from stages.sources.files import LocalFiles
+from stages.sources.files import LocalFiles, absolute_path
 from stages.sources.gcs import BucketObjects
 from stages.sources.packages import PackageFiles
 from stages.sources.reasoning_gym import GeneratedProblems
@@ -20,12 +20,8 @@ class Resolver(Protocol):
         """Raises `UserError` when the URI's form is wrong; touches nothing."""
         ...
 
-    def absolute(self, uri: str, base: Path) -> str:
-        """The URI with the same meaning in every folder, given the folder that it is relative to."""
-        ...
-
     def digest(self, uri: str) -> str:
-        """The digest of an absolute URI's content."""
+        """The digest of the content; a path is absolute."""
         ...
 
     def open(self, source: SourceRef, cache: Path) -> Path:
@@ -64,7 +60,7 @@ def absolute(uri: str, base: Path) -> str:
         UserError: the form is wrong.
     """
     check(uri)
-    return _resolver(uri).absolute(uri, base)
+    return uri if "://" in uri else absolute_path(uri, base)
 
 
 def resolve(uri: str, base: Path) -> SourceRef:

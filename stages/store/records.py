@@ -40,7 +40,11 @@ def read_record(store: ConditionalStore, path: str, kind: type[R]) -> R | None:
 
 def write_record(store: ConditionalStore, path: str, record: BaseModel) -> None:
     """Create the record at `path` or replace what is there; the last writer wins."""
-    data = encode(record)
+    write_object(store, path, encode(record))
+
+
+def write_object(store: ConditionalStore, path: str, data: bytes) -> None:
+    """Create the object at `path` or replace what is there; the last writer wins."""
     while True:
         stored = store.get(path)
         try:

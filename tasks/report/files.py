@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pipelines.spec.location import store_uri
 from stages.errors import StorageError
-from stages.store.conditional import ConditionalStore, PreconditionFailed
+from stages.store.conditional import ConditionalStore
 from stages.store.layout import run_folder
-from stages.store.runs import RunRecord
+from stages.store.records import write_object
 from tasks.report.content import Content
 from tasks.report.page import render_page
 
@@ -30,18 +30,5 @@ def write_report(content: Content, store: ConditionalStore) -> Path:
         target.write_bytes(page)
     except OSError as error:
         raise StorageError(f"cannot write {target}: {error.strerror}") from error
-    _store_page(store, run, page)
+    write_object(store, f"{run_folder(run.pipeline, int(run.run_id[:4]), run.run_id)}/report.html", page)
     return target
-
-
-def _store_page(store: ConditionalStore, run: RunRecord, page: bytes) -> None:
-    path = f"{run_folder(run.pipeline, int(run.run_id[:4]), run.run_id)}/report.html"
-    stored = store.get(path)
-    try:
-        if stored is None:
-            store.create(path, page)
-        elif stored.data != page:
-            store.swap(path, page, stored.generation)
-    except PreconditionFailed:
-        # Another process rebuilt the same report at the same time.
-        return

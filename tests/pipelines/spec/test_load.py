@@ -347,6 +347,10 @@ CASES = {
         {"stages:\n": "defaults: {retry: {on: [infra, bug]}}\nstages:\n"},
         "6:32: defaults.retry.on.1: should be 'infra', 'storage', 'oom', 'stalled' or 'timeout', not \"bug\"",
     ),
+    "a store that no stage's process would see": (
+        {"name: small": "name: small\nstore: memory://x"},
+        '3:8: store: expected a path, file:// or gs://, not "memory://x"',
+    ),
     "a source of an unknown scheme": (
         {"source: rows.jsonl": "source: packge://a/b"},
         "9:12: stages.data.with.source: source 'packge://a/b': unknown scheme 'packge'",

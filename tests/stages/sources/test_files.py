@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stages.errors import UserError
-from stages.sources.resolve import digest, open_source, resolve
+from stages.sources.resolve import absolute, digest, open_source, resolve
 
 
 def settle(path: Path) -> None:
@@ -24,6 +24,12 @@ def test_a_relative_path_is_seen_from_the_given_folder_and_becomes_absolute(tmp_
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows").write_bytes(b"abc")
     assert resolve("../data/rows", tmp_path / "pipelines").uri == str(tmp_path / "data" / "rows")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert absolute("~/models/a", tmp_path) == str(tmp_path / "home/models/a")
+    assert absolute("~nobody-of-this-name/a", tmp_path) == str(tmp_path / "~nobody-of-this-name/a")
 
 
 def test_a_folders_digest_is_that_of_its_sorted_paths_and_file_digests(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def open_gguf(path: Path) -> GgufFile:
     Raises:
         UserError: the file is not GGUF of version 2 or 3, or is cut off.
     """
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _read_header(data)
     except (struct.error, ValueError, KeyError) as error:
         raise UserError(f"{path}: not a readable GGUF file ({error}); download it again") from error

@@ -1,5 +1,6 @@
 """Problems that a source generates, each only once."""
 
+import dataclasses
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +72,11 @@ def _make_generator(task: Task, seed: int) -> _Generator:
 
     if task.name not in DATASETS:
         raise UserError(f"reasoning_gym has no task '{task.name}'{_suggestion(task.name, list(DATASETS))}")
+    known = [field.name for field in dataclasses.fields(DATASETS[task.name][1])]
+    for name in task.params:
+        if name not in known:
+            hint = _suggestion(name, known) or f"; it has {', '.join(known)}"
+            raise UserError(f"reasoning_gym task '{task.name}' has no parameter '{name}'{hint}")
     try:
         return reasoning_gym.create_dataset(task.name, seed=seed, size=_CHUNK, **task.params)
     except (TypeError, ValueError, AssertionError) as error:

@@ -33,7 +33,7 @@ GGUF_INTERLEAVED = {"blocks.attention.q_proj.kernel": "num_heads", "blocks.atten
 
 
 def architecture_from_hf(config: Mapping[str, object]) -> Architecture:
-    """From a Hugging Face `config.json`; KeyError names what is missing."""
+    """From a Hugging Face `config.json`; ValueError says what is missing or not supported."""
     width, heads = _int(config, "hidden_size"), _int(config, "num_attention_heads")
     rope = config.get("rope_parameters")
     if isinstance(rope, Mapping) and rope.get("rope_type", "default") != "default":
@@ -42,7 +42,7 @@ def architecture_from_hf(config: Mapping[str, object]) -> Architecture:
         raise ValueError("rope_scaling is not supported")
     if config.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act {config['hidden_act']!r} is not supported")
-    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else config.get("rope_theta")
+    angles = rope if isinstance(rope, Mapping) else config
     return Architecture(
         num_layers=_int(config, "num_hidden_layers"),
         width=width,
@@ -51,15 +51,15 @@ def architecture_from_hf(config: Mapping[str, object]) -> Architecture:
         num_kv_heads=_int(config, "num_key_value_heads") if "num_key_value_heads" in config else heads,
         head_size=_int(config, "head_dim") if config.get("head_dim") else width // heads,
         vocab_size=_int(config, "vocab_size"),
-        rope_theta=_float(theta if theta is not None else 10000.0),
-        norm_epsilon=_float(config["rms_norm_eps"]),
+        rope_theta=_float(angles, "rope_theta") if angles.get("rope_theta") is not None else 10000.0,
+        norm_epsilon=_float(config, "rms_norm_eps"),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         max_positions=_int(config, "max_position_embeddings"),
     )
 
 
 def architecture_from_gguf(metadata: Mapping[str, GgufValue], tensor_names: frozenset[str]) -> Architecture:
-    """From GGUF metadata; KeyError names what is missing."""
+    """From GGUF metadata; ValueError says what is missing or not supported."""
     prefix = GGUF_ARCHITECTURE
     scaling = metadata.get(f"{prefix}.rope.scaling.type", "none")
     if scaling != "none":
@@ -73,21 +73,28 @@ def architecture_from_gguf(metadata: Mapping[str, GgufValue], tensor_names: froz
         num_kv_heads=_int(metadata, f"{prefix}.attention.head_count_kv"),
         head_size=_int(metadata, key) if (key := f"{prefix}.attention.key_length") in metadata else width // heads,
         vocab_size=_int(metadata, f"{prefix}.vocab_size"),
-        rope_theta=_float(metadata[f"{prefix}.rope.freq_base"]),
-        norm_epsilon=_float(metadata[f"{prefix}.attention.layer_norm_rms_epsilon"]),
+        rope_theta=_float(metadata, f"{prefix}.rope.freq_base"),
+        norm_epsilon=_float(metadata, f"{prefix}.attention.layer_norm_rms_epsilon"),
         tied_embeddings="output.weight" not in tensor_names,
         max_positions=_int(metadata, f"{prefix}.context_length"),
     )
 
 
+def _value(values: Mapping[str, object], name: str) -> object:
+    if name not in values:
+        raise ValueError(f"{name} is missing")
+    return values[name]
+
+
 def _int(values: Mapping[str, object], name: str) -> int:
-    value = values[name]
+    value = _value(values, name)
     if not isinstance(value, int):
         raise ValueError(f"{name} is {value!r}, expected a whole number")
     return value
 
 
-def _float(value: object) -> float:
+def _float(values: Mapping[str, object], name: str) -> float:
+    value = _value(values, name)
     if not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{name} is {value!r}, expected a number")
     return float(value)

@@ -102,7 +102,7 @@ def _open_gguf_checkpoint(path: Path) -> Checkpoint:
     names = frozenset(file.tensors)
     try:
         arch = llama.architecture_from_gguf(file.metadata, names)
-    except (KeyError, ValueError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: unusable GGUF metadata: {error}") from error
     heads = {"num_heads": arch.num_heads, "num_kv_heads": arch.num_kv_heads}
     interleaved = {
@@ -130,12 +130,14 @@ def _open_hf_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"{path}: expected a .gguf file, or a folder with config.json and *.safetensors")
     try:
         config = json.loads(config_file.read_text())
+        if not isinstance(config, dict):
+            raise ValueError("config.json holds no object")
         if config.get("model_type") != llama.HF_MODEL_TYPE:
             family = config.get("model_type")
             raise UserError(f"{config_file}: model_type {family!r} is not supported, expected {llama.HF_MODEL_TYPE!r}")
         arch = llama.architecture_from_hf(config)
         files = [safe_open(shard, framework="numpy") for shard in shards]
-    except (KeyError, ValueError, SafetensorError) as error:
+    except (ValueError, SafetensorError) as error:
         raise UserError(f"{path}: unusable checkpoint: {error}") from error
     where = {name: file for file in files for name in file.keys()}  # noqa: SIM118
 

@@ -43,7 +43,7 @@ def test_metadata_and_places_of_tensors_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"PK\x03\x04" + bytes(100), container(version=1), b"GGUF", container()[:60], container()[:-4]]
+    "content", [b"", b"PK\x03\x04" + bytes(100), container(version=1), b"GGUF", container()[:60], container()[:-4]]
 )
 def test_another_or_a_cut_off_file_is_an_error_with_its_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.gguf"

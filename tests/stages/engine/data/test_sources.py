@@ -38,7 +38,8 @@ def test_the_same_seed_gives_the_same_problems_and_near_seeds_share_few() -> Non
     [
         ("chain_sums", {}, r"no task 'chain_sums' \(did you mean 'chain_sum'\?\)"),
         ("zzz", {}, "no task 'zzz'$"),
-        ("chain_sum", {"max_digit": 2}, "task 'chain_sum': .*max_digit"),
+        ("chain_sum", {"max_digit": 2}, r"'chain_sum' has no parameter 'max_digit' \(did you mean 'max_digits'\?\)"),
+        ("chain_sum", {"zzz": 2}, "'chain_sum' has no parameter 'zzz'; it has min_terms, max_terms, "),
         ("chain_sum", {"min_terms": 9}, "task 'chain_sum': max_terms must be >= min_terms"),
         ("chain_sum", {"min_terms": "two"}, "task 'chain_sum': "),
         ("rush_hour", {}, "task 'rush_hour': the answer None is not text"),

@@ -150,7 +150,8 @@ def test_all_tensors_of_a_wrong_shape_are_named_at_once(folder: Path) -> None:
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type 'yarn' is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported"),
-        ({"hidden_size": None}, "hidden_size"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"rms_norm_eps": "tiny"}, "rms_norm_eps is 'tiny', expected a number"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers is 'two', expected a whole number"),
     ],
 )
@@ -169,6 +170,9 @@ def test_what_is_no_checkpoint_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(UserError, match="unusable checkpoint"):
         load_decoder(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json holds no object"):
+        load_decoder(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"expected a \.gguf file, or a folder with config\.json"):
         load_decoder(folder)
@@ -177,7 +181,7 @@ def test_what_is_no_checkpoint_is_refused(folder: Path) -> None:
 def test_a_gguf_file_of_another_family_or_without_its_sizes_is_refused(write_gguf: WriteGguf) -> None:
     with pytest.raises(UserError, match="GGUF architecture 'mamba' is not supported, expected 'llama'"):
         load_decoder(write_gguf({"general.architecture": "mamba"}, {}))
-    with pytest.raises(UserError, match=r"unusable GGUF metadata: 'llama\.attention\.head_count'"):
+    with pytest.raises(UserError, match=r"unusable GGUF metadata: llama\.attention\.head_count is missing"):
         load_decoder(write_gguf({"general.architecture": "llama"}, {}))
 
 

@@ -43,6 +43,10 @@ SourceUri = Annotated[str, Field(min_length=1, json_schema_extra={"x-role": Role
 """A setting that names an external input: the key holds its content digest in place of its text."""
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""A setting that all randomness of a stage depends on: any number that generators and checkpoints hold."""
+
+
 class StageConfigBase(Strict):
     """The settings of one stage kind; every field is typed, bounded and documented."""
 

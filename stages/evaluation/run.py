@@ -5,7 +5,7 @@ from statistics import fmean
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
 from stages.engine.data.records import Row, read_dataset
-from stages.engine.models.source import load_model
+from stages.engine.models.source import check_length, load_model
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rollout.native.sampler import NativeSampler
 from stages.errors import PreemptedError
@@ -19,6 +19,7 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
     model = load_model(context)
     rows = read_dataset(context.input_dir("dataset"))
     prompts = [model.chat.prompt_ids(row.messages) for row in rows]
+    check_length(model, max(map(len, prompts)) + config.sampling.max_response_tokens)
     sampler = NativeSampler(
         model.frozen,
         model.chat.tokenizer.eos_ids,

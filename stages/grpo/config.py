@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from stages.contract import Execution, StageConfigBase
+from stages.contract import Execution, Seed, StageConfigBase
 from stages.engine.models.config import TrainedModelConfig
 from stages.engine.rewards.config import RewardName
 from stages.engine.rollout.config import SamplingConfig
@@ -40,7 +40,7 @@ class GrpoConfig(StageConfigBase):
     """The probability ratio is clipped above at 1 + clip_high."""
     aggregation: Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"] = "token_mean"
     """How losses of tokens become one loss."""
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     """Seed of the adapter's start, the order of prompts and the samples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(4)
     """Prompts of one backward pass; what a mini-batch lacks to it is filled up with empty rows."""

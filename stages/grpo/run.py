@@ -9,7 +9,7 @@ from stages.contract import StageContext
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
-from stages.engine.models.source import load_trained_model, write_model
+from stages.engine.models.source import check_length, load_trained_model, write_model
 from stages.engine.objectives.advantages import ADVANTAGES
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rl.filtering import mixed_groups
@@ -29,6 +29,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
     model = load_trained_model(context, config.model.lora, config.seed)
     prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
+    check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
     sampler = NativeSampler(
         model.frozen,
         model.chat.tokenizer.eos_ids,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stages.contract import SourceUri, StageConfigBase
+from stages.contract import Seed, SourceUri, StageConfigBase
 
 
 class PrepareConfig(StageConfigBase):
@@ -20,5 +20,5 @@ class PrepareConfig(StageConfigBase):
     """Problems that only the evaluation sees."""
     system_prompt: str | None = None
     """Content of a system message before each problem; none leaves it to the chat template."""
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     """Seed of the source and of the split."""

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from stages.contract import Execution, StageConfigBase
+from stages.contract import Execution, Seed, StageConfigBase
 from stages.engine.models.config import TrainedModelConfig
 from stages.engine.training.config import OptimizerConfig
 
@@ -22,7 +22,7 @@ class SftConfig(StageConfigBase):
     """Examples of one update."""
     max_tokens: Annotated[int, Field(ge=2)] = 1024
     """Longest example in tokens, prompt and response together; a longer one is an error."""
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     """Seed of the adapter's start and of the order of examples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
     """Examples of one backward pass; divides `batch_size`, or is larger and means all of it."""

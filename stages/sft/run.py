@@ -10,7 +10,7 @@ from stages.engine.data.chat import make_examples
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
-from stages.engine.models.source import load_trained_model, write_model
+from stages.engine.models.source import check_length, load_trained_model, write_model
 from stages.engine.training.loop import TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_optimizer, make_schedule
 from stages.engine.training.report import write_training_report
@@ -24,6 +24,7 @@ def run(context: StageContext, config: SftConfig) -> None:
     """Trains the input model's adapter on the responses of the dataset."""
     model = load_trained_model(context, config.model.lora, config.seed)
     examples = make_examples(read_dataset(context.input_dir("dataset")), model.chat, config.max_tokens)
+    check_length(model, max(len(prompt) + len(response) for prompt, (response,) in examples))
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
     gradient, update = make_gradient(make_sft_loss(model.frozen.graph)), make_update(optimizer)

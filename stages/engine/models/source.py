@@ -25,12 +25,14 @@ class LoadedModel:
         frozen: structure and base weights.
         adapter: its trained part, empty for a bare base that nothing is trained on.
         chat: its tokenizer and chat template.
+        max_positions: longest context that it was trained for.
     """
 
     base: SourceRef
     frozen: Frozen
     adapter: Weights
     chat: Chat
+    max_positions: int
 
 
 def load_model(context: StageContext, name: str = "model") -> LoadedModel:
@@ -57,6 +59,19 @@ def load_trained_model(context: StageContext, lora: LoraConfig, seed: int, name:
             "Use the same section in both stages, or start from a base without an adapter"
         )
     return _load(context, artifact, lora, folder / artifact.adapter.file, seed)
+
+
+def check_length(model: LoadedModel, num_tokens: int) -> None:
+    """Checks that the longest prompt and response together are within what the model was trained for.
+
+    Raises:
+        UserError: they are longer; positions beyond give no error by themselves, only bad responses.
+    """
+    if num_tokens > model.max_positions:
+        raise UserError(
+            f"{model.base.uri}: the longest prompt and response take {num_tokens} tokens, more than the "
+            f"{model.max_positions} of the model's context; shorten the responses or the prompts"
+        )
 
 
 def write_model(folder: Path, base: SourceRef, adapter: Weights, lora: LoraConfig) -> None:
@@ -95,7 +110,7 @@ def _load(
     frozen, adapter = split(model)
     if adapter_file is not None:
         adapter = load_adapter(adapter_file, adapter)
-    return LoadedModel(artifact.base, frozen, adapter, chat)
+    return LoadedModel(artifact.base, frozen, adapter, chat, model.arch.max_positions)
 
 
 def _tokenizer(path: Path) -> Tokenizer:

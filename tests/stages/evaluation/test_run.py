@@ -8,7 +8,7 @@ from stage_trial import TINY, StageTrial, StopAfter, Trained, coin_rows, externa
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageInput
 from stages.engine.rollout.config import SamplingConfig
-from stages.errors import PreemptedError
+from stages.errors import PreemptedError, UserError
 from stages.evaluation.config import EvaluationConfig
 from stages.evaluation.run import SAMPLES_FILE
 
@@ -77,6 +77,11 @@ def test_a_bare_base_is_evaluated_at_temperature_zero_and_cut_off_at_its_limit(t
     assert len(by_prompt) == 3
     (row,) = trial.metrics()
     assert row.numbers == {f"evaluation/{name}": value for name, value in report.metrics.items()}
+
+
+def test_responses_that_leave_the_models_context_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"take \d+ tokens, more than the 512 of the model's context"):
+        make_trial(tmp_path, external(TINY), micro_batch=4, max_response_tokens=500).run()
 
 
 def test_it_stops_between_batches_when_asked_to(trained: Trained) -> None:

@@ -10,7 +10,7 @@ from stages.contract import ARTIFACT_FILE, ModelArtifact, ReportArtifact
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.rollout.config import SamplingConfig
 from stages.engine.training.config import OptimizerConfig
-from stages.errors import PreemptedError
+from stages.errors import PreemptedError, UserError
 from stages.grpo.config import GrpoConfig
 from stages.sft.config import SftConfig
 
@@ -123,3 +123,9 @@ def test_steps_whose_groups_are_all_tied_change_nothing_and_say_so(trained: Trai
     for name, value in (("reward/mean", 0.0), ("rollout/mixed_groups", 0.0), ("optimizer/updates", 0.0)):
         assert column(tied.rows, name) == [value, value]
     assert column(tied.rows, "loss/total") == []
+
+
+def test_responses_that_leave_the_models_context_are_refused_before_sampling(trained: Trained) -> None:
+    trial = make_trial(trained, sampling=SamplingConfig(temperature=1.0, max_response_tokens=500))
+    with pytest.raises(UserError, match=r"take \d+ tokens, more than the 512 of the model's context"):
+        trial.run()

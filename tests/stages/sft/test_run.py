@@ -113,3 +113,10 @@ def test_a_longer_example_than_allowed_is_refused_with_its_name_before_training(
     with pytest.raises(UserError, match=r"row row-000 has \d+ tokens, more than max_tokens = 20; so have 3 of 3 rows"):
         trial.run()
     assert trial.metrics() == []
+
+
+def test_an_example_that_leaves_the_models_context_is_refused(trained: Trained, tmp_path: Path) -> None:
+    dataset = stored_rows(tmp_path, coin_rows(3, lambda n: "1" * 500))
+    trial = StageTrial(tmp_path, "sft", trained.trial.config, {"model": external(TINY), "dataset": dataset})
+    with pytest.raises(UserError, match=r"take \d+ tokens, more than the 512 of the model's context"):
+        trial.run()

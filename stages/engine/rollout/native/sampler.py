@@ -107,9 +107,10 @@ class NativeSampler:
     def _start(
         self, adapter: Weights, prompts: Sequence[Sequence[int]], prompt_ids: Sequence[int], step: int
     ) -> Generated:
+        # What fills the batch up ends with the first prompt's responses, so that nothing waits for it.
         missing = self._micro_batch - len(prompts)
-        rests = [*(prompt[len(self._prefix) :] for prompt in prompts), *([[0]] * missing)]
-        ids, num_tokens = [*prompt_ids, *([0] * missing)], self._config.max_response_tokens
+        rests = [prompt[len(self._prefix) :] for prompt in (*prompts, *[prompts[0]] * missing)]
+        ids, num_tokens = [*prompt_ids, *[prompt_ids[0]] * missing], self._config.max_response_tokens
         uniforms = row_uniforms(self._seed, step, ids, self._group_size, num_tokens).reshape(-1, num_tokens)
         lengths = jnp.asarray(np.array([*map(len, rests)], np.int32))
         batch = Prompts(self._prefix, _pad(rests, self._width), lengths)

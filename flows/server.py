@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stages.errors import TemperError
+from stages.store.io_errors import io_errors
 
 START_SECONDS = 90.0
 STOP_SECONDS = 5.0
@@ -100,6 +101,7 @@ def prefect_server(home: Path) -> Generator[str]:
 
     Raises:
         ServerStartError: it does not answer.
+        StorageError: `home` cannot be written.
     """
     for name, value in CLIENT.items():
         os.environ.setdefault(name, value)
@@ -128,8 +130,9 @@ def _claim_folder(home: Path) -> tuple[Path, int]:
     number = 0
     while True:
         folder = home / str(number)
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with io_errors("write", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

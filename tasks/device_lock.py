@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from stages.store.io_errors import io_errors
+
 POLL_SECONDS = 0.2
 
 
@@ -35,9 +37,13 @@ def acquire_devices(
         folder: where the lock files are.
         give_up: asked while the devices are taken; True ends the wait.
         on_wait: called once if the devices are taken.
+
+    Raises:
+        StorageError: the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / f"{accelerator}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with io_errors("write", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / f"{accelerator}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     waiting = False
     while not give_up():
         try:

@@ -6,17 +6,23 @@ import shutil
 import time
 from pathlib import Path
 
+from stages.store.io_errors import io_errors
+
 OWNER_FILE = ".owner"
 SWEEP_AGE_SECONDS = 3600.0
 
 
 class Scratch:
-    """A new folder; the stage's process inherits `descriptor`, which keeps it from being swept."""
+    """A new folder; the stage's process inherits `descriptor`, which keeps it from being swept.
+
+    Making it raises `StorageError` where the folder cannot be written.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
         self.path = root / name
-        self.path.mkdir(parents=True)
-        self.descriptor = os.open(self.path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with io_errors("write", self.path):
+            self.path.mkdir(parents=True)
+            self.descriptor = os.open(self.path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
 
     def remove(self) -> None:

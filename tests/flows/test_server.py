@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flows.server import OwnServer, ServerStartError, prefect_server
+from stages.errors import StorageError
 from tasks.launchers.local import group_runs
 
 
@@ -44,6 +45,12 @@ def test_a_named_server_that_does_not_answer_is_an_error_that_names_it(
     monkeypatch.setenv("PREFECT_API_URL", address)
     with pytest.raises(ServerStartError, match=f"at {address}, which PREFECT_API_URL names"), prefect_server(tmp_path):
         pass
+
+
+def test_a_home_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/file/prefect/0: Not a directory"):
+        OwnServer(tmp_path / "file" / "prefect")
 
 
 def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(

@@ -5,6 +5,9 @@ import subprocess
 import threading
 from pathlib import Path
 
+import pytest
+
+from stages.errors import StorageError
 from tasks.device_lock import acquire_devices
 
 
@@ -23,6 +26,12 @@ def test_only_one_has_the_devices_and_the_next_is_told_once_that_it_waits(tmp_pa
     assert lock is not None
     lock.release()  # type: ignore[attr-defined]
     assert take(tmp_path, seconds=5)[0] is not None
+
+
+def test_a_folder_of_locks_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/file/locks: Not a directory"):
+        take(tmp_path / "file" / "locks")
 
 
 def test_other_devices_are_free(tmp_path: Path) -> None:

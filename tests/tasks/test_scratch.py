@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from stages.errors import StorageError
 from tasks.scratch import OWNER_FILE, Scratch, sweep
 
 
@@ -29,3 +32,9 @@ def test_old_folders_without_an_owner_are_swept_and_no_others(tmp_path: Path) ->
 
 def test_nothing_is_swept_where_there_is_nothing(tmp_path: Path) -> None:
     sweep(tmp_path / "none")
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/file/one: Not a directory"):
+        Scratch(tmp_path / "file", "one")

@@ -349,7 +349,7 @@ CASES = {
     ),
     "a store that no stage's process would see": (
         {"name: small": "name: small\nstore: memory://x"},
-        '3:8: store: expected a path, file:// or gs://, not "memory://x"',
+        '3:1: store: expected a path, file:// or gs://, not "memory://x"',
     ),
     "a source of an unknown scheme": (
         {"source: rows.jsonl": "source: packge://a/b"},

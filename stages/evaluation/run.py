@@ -1,6 +1,7 @@
 """Accuracy on problems with a known answer, top to bottom."""
 
 import json
+import time
 from statistics import fmean
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
@@ -30,6 +31,8 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
         seed=config.seed,
     )
     samples: list[dict[str, str | float]] = []
+    started = time.monotonic()
+    context.beat(0, len(rows), {})
     for start in range(0, len(rows), config.rollout_micro_batch):
         if context.should_stop():
             raise PreemptedError(f"stopped after {start} of {len(rows)} answers; they are drawn again")
@@ -37,7 +40,12 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
         responses = sampler.sample(model.adapter, [prompts[row] for row in here], here, step=0)
         for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):
             samples.append(_score(rows[row], model.chat.reply_text(tokens), len(tokens), bool(ended), config))
-        context.beat(len(samples), len(rows), {"accuracy": fmean(float(sample["accuracy"]) for sample in samples)})
+        num_tokens = sum(float(sample["response_tokens"]) for sample in samples)
+        shown = {
+            "accuracy": fmean(float(sample["accuracy"]) for sample in samples),
+            "tokens_per_second": num_tokens / (time.monotonic() - started),
+        }
+        context.beat(len(samples), len(rows), shown)
     metrics = {
         "accuracy": fmean(float(sample["accuracy"]) for sample in samples),
         "strict_accuracy": fmean(float(sample["strict_accuracy"]) for sample in samples),

@@ -22,6 +22,7 @@ from stages.engine.training.optimizer import make_optimizer, make_schedule
 from stages.engine.training.report import write_training_report
 from stages.engine.training.state import TrainState, advance, start_state
 from stages.engine.training.step import loss_means
+from stages.errors import UserError
 from stages.grpo.config import GrpoConfig
 
 
@@ -29,6 +30,11 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
     model = load_trained_model(context, config.model.lora, config.seed)
     prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
+    if config.prompts_per_step > len(prompts):
+        raise UserError(
+            f"prompts_per_step is {config.prompts_per_step}, but the dataset has {len(prompts)} rows: one that is "
+            "sampled twice in a step gets the same responses twice; raise group_size instead"
+        )
     check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
     sampler = NativeSampler(
         model.frozen,

@@ -129,3 +129,8 @@ def test_responses_that_leave_the_models_context_are_refused_before_sampling(tra
     trial = make_trial(trained, sampling=SamplingConfig(temperature=1.0, max_response_tokens=500))
     with pytest.raises(UserError, match=r"take \d+ tokens, more than the 512 of the model's context"):
         trial.run()
+
+
+def test_a_step_of_more_prompts_than_the_dataset_has_is_refused(trained: Trained) -> None:
+    with pytest.raises(UserError, match="prompts_per_step is 10, but the dataset has 9 rows"):
+        make_trial(trained, prompts_per_step=10).run()

@@ -46,10 +46,11 @@ def logs(arguments: Namespace) -> str:
     store, record = _latest(arguments)
     stages = [stage for stage in record.stages if stage.key is not None]
     if arguments.stage is None:
-        return "".join(f"==> {stage.id} <==\n{_log(store, stage)}\n" for stage in stages)
+        printed = ((stage.id, _log(store, stage)) for stage in stages)
+        return "\n".join(f"==> {name} <==\n{text}" for name, text in printed if text)
     for stage in stages:
         if stage.id == arguments.stage:
-            return _log(store, stage)
+            return _log(store, stage) or f"{stage.id} has printed nothing yet\n"
     known = [stage.id for stage in stages]
     hint = did_you_mean(arguments.stage, known) or f"; it has {', '.join(known)}"
     raise UserError(f"{arguments.stage}: no stage of the latest run{hint}")

@@ -44,7 +44,7 @@ class Frozen(NamedTuple):
 def bind(graph: Graph, adapter: Weights, base: Cells) -> Decoder:
     """The decoder with these weights; inside a compiled function this costs nothing."""
     leaves = [(tuple(name.split(".")), nnx.LoRAParam(value)) for name, value in adapter.items()]
-    return nnx.merge(graph, nnx.State.from_flat_path(leaves), base)
+    return nnx.merge(graph, nnx.from_flat_state(leaves), base)
 
 
 def split(model: Decoder) -> tuple[Frozen, Weights]:
@@ -68,7 +68,7 @@ def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
         path: leaf.replace(_initial(_name(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
         for path, leaf in shapes.flat_state()
     }
-    model.blocks = nnx.merge(adapted_graph, nnx.State.from_flat_path(values), weights)
+    model.blocks = nnx.merge(adapted_graph, nnx.from_flat_state(values), weights)
 
 
 def _name(path: Iterable[object]) -> str:

@@ -52,7 +52,7 @@ def load_decoder(path: Path) -> Decoder:
     expected = {name: leaf.get_value().shape for name, leaf in flat.items()}
     weights = _read_all(checkpoint, expected)
     loaded = [(name, leaf.replace(weights[".".join(map(str, name))])) for name, leaf in state.flat_state()]
-    return nnx.merge(graph, nnx.State.from_flat_path(dict(loaded)))
+    return nnx.merge(graph, nnx.from_flat_state(dict(loaded)))
 
 
 def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> dict[str, jax.Array]:

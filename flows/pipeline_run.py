@@ -81,6 +81,7 @@ class PipelineRun:
             key=planned.key,
             payload=planned.payload,
             inputs=stage_inputs(planned, self.plan, self._manifests),
+            sources=tuple(planned.sources.values()),
             store=self.store,
             run_url=self.around.run_url,
             cache=cache_dir(),

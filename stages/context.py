@@ -68,6 +68,13 @@ class RunContext:
         target = Path(self._request.cache) / "inputs" / stored.stage / stored.key / stored.output
         return fetch_input(self._store, stored, target)
 
+    def source(self, uri: str) -> SourceRef:
+        """The source with the digest that the request gives; raises `UserError` where it gives none."""
+        for source in self._request.sources:
+            if source.uri == uri:
+                return source
+        raise UserError(f"the request has no digest for the source {uri} that the settings name")
+
     def source_path(self, source: SourceRef) -> Path:
         """Local file or folder of an external source whose content matches its digest."""
         return open_source(source, Path(self._request.cache))

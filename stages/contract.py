@@ -158,6 +158,8 @@ class StageRequest(Strict):
     config: str
     """The validated settings as JSON text."""
     inputs: dict[str, StageInput]
+    sources: tuple[SourceRef, ...] = ()
+    """What the settings name as sources, with the content that went into the key."""
     store: str
     """The store's URI."""
     attempt: str
@@ -253,6 +255,10 @@ class StageContext(Protocol):
         Raises:
             CorruptArtifactError: a file's bytes are not the committed ones.
         """
+        ...
+
+    def source(self, uri: str) -> SourceRef:
+        """A source that the settings name, with the content that went into the key."""
         ...
 
     def source_path(self, source: SourceRef) -> Path:

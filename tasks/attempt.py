@@ -137,6 +137,7 @@ class Attempt:
             key=work.key,
             config=work.node.config.model_dump_json(),
             inputs=dict(work.inputs),
+            sources=work.sources,
             store=work.store.uri,
             attempt=self._lease.attempt,
             epoch=self._lease.epoch,

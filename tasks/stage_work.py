@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.spec.nodes import StageNode
-from stages.contract import CorruptInput, StageInput
+from stages.contract import CorruptInput, SourceRef, StageInput
 from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
@@ -24,6 +24,7 @@ class StageWork:
         node: the stage as the pipeline says.
         key: its identity, and `payload` the bytes that it is the hash of.
         inputs: where its inputs are.
+        sources: what its settings name outside the store.
         store: where everything is read and committed.
         run_url: where to watch this run, if anywhere.
         cache: folder shared between attempts.
@@ -36,6 +37,7 @@ class StageWork:
     key: str
     payload: bytes
     inputs: Mapping[str, StageInput]
+    sources: tuple[SourceRef, ...]
     store: ConditionalStore
     run_url: str | None
     cache: Path

@@ -15,7 +15,7 @@ from pipelines.spec.selection import Selection, select
 from stages.catalog import STAGES
 from stages.contract import ExternalInput, SourceRef, StageInput, StoredInput
 from stages.errors import UserError
-from stages.sources.resolve import digest, resolve
+from stages.sources.resolve import resolve
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.manifest import Manifest, check_files, quarantine, read_manifest
@@ -43,7 +43,7 @@ class PlannedNode:
         reason: why, for people.
         key: identity; none for a gate.
         payload: what the key is the hash of.
-        sources: the external inputs, with the digests that went into the key.
+        sources: what its inputs and settings name outside the store, by URI, with the content that went into the key.
         changes: what differs from the nearest committed identity.
         resume_step: the committed step that the stage goes on from.
         manifest: the committed result to reuse.
@@ -128,7 +128,7 @@ def stage_inputs(planned: PlannedNode, plan: Plan, manifests: Mapping[str, Manif
     inputs: dict[str, StageInput] = {}
     for name, value in planned.node.inputs.items():
         if isinstance(value, ExternalSource):
-            inputs[name] = ExternalInput(source=planned.sources[name])
+            inputs[name] = ExternalInput(source=planned.sources[value.uri])
             continue
         key = plan.nodes[value.stage].key
         assert key is not None, "only stages have outputs"
@@ -227,16 +227,19 @@ class _Planner:
         for name, value in node.inputs.items():
             if isinstance(value, ExternalSource):
                 try:
-                    found[name] = resolve(value.uri, self._folder)
+                    found[value.uri] = resolve(value.uri, self._folder)
                 except UserError as error:
                     path = ("stages", node.id, "inputs", name)
                     raise SpecError.at(value.place, str(error), path) from error
         return found
 
-    def _digest(self, uri: str) -> str:
-        return digest(uri, self._folder)
+    def _identify(self, node: StageNode, sources: dict[str, SourceRef]) -> tuple[bytes, str]:
+        """The payload and its key; adds the sources that the settings name."""
 
-    def _identify(self, node: StageNode, sources: Mapping[str, SourceRef]) -> tuple[bytes, str]:
+        def digest_of(uri: str) -> str:
+            sources[uri] = resolve(uri, self._folder)
+            return sources[uri].digest
+
         identity = Identity(
             kind=node.kind,
             version=STAGES[node.kind].version,
@@ -245,12 +248,12 @@ class _Planner:
             inputs={name: self._input(node, name, sources) for name in node.inputs},
         )
         try:
-            payload = identity_payload(identity, self._digest)
+            payload = identity_payload(identity, digest_of)
             plain_key = key_of(payload)
             forced = node.id in self._force
             salt = write_salt(self._store, plain_key) if forced else read_salt(self._store, plain_key)
             if salt is not None:
-                payload = identity_payload(identity, self._digest, salt)
+                payload = identity_payload(identity, digest_of, salt)
         except UserError as error:
             raise SpecError.at(node.place, str(error), ("stages", node.id, "with")) from error
         return payload, key_of(payload)
@@ -258,7 +261,7 @@ class _Planner:
     def _input(self, node: StageNode, name: str, sources: Mapping[str, SourceRef]) -> StoredIdentity | ExternalIdentity:
         value = node.inputs[name]
         if isinstance(value, ExternalSource):
-            return ExternalIdentity(sources[name].digest)
+            return ExternalIdentity(sources[value.uri].digest)
         key = self.planned[value.stage].key
         assert key is not None, "only stages have outputs"
         return StoredIdentity(key, value.output)

@@ -11,7 +11,8 @@ class PrepareConfig(StageConfigBase):
     """Problems from one source, in splits that share no problem."""
 
     source: SourceUri
-    """Where problems come from, for example `reasoning_gym://chain_sum?max_digits=2`."""
+    """Where problems come from: a task as in `reasoning_gym://chain_sum?max_digits=2`, or a file of JSON lines, each an
+    object with `question` and `answer`."""
     num_train: Annotated[int, Field(ge=1)]
     """Problems to train on."""
     num_validation: Annotated[int, Field(ge=0)] = 0

@@ -1,14 +1,14 @@
 """Distinct problems of a source, shuffled and cut into splits, top to bottom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from stages.contract import StageContext
 from stages.engine.data.loader import permutation
 from stages.engine.data.records import Message, Row, write_dataset
-from stages.engine.data.sources import Problem, distinct_problems
+from stages.engine.data.sources import Problem, distinct_problems, problems_of_file
 from stages.errors import PreemptedError, UserError
 from stages.prepare.config import PrepareConfig
-from stages.sources.reasoning_gym import parse
+from stages.sources.reasoning_gym import SCHEME, open_task
 
 PROBLEMS_PER_BEAT = 100
 
@@ -34,7 +34,7 @@ def _draw(context: StageContext, config: PrepareConfig, num_problems: int) -> Se
     """As many distinct problems as all splits hold together: that no two are the same makes the splits disjoint."""
     context.beat(0, num_problems, {})
     problems: list[Problem] = []
-    for problem in distinct_problems(parse(config.source), config.seed):
+    for problem in _problems(context, config):
         problems.append(problem)
         if len(problems) % PROBLEMS_PER_BEAT == 0:
             context.beat(len(problems), num_problems, {})
@@ -45,8 +45,15 @@ def _draw(context: StageContext, config: PrepareConfig, num_problems: int) -> Se
             return problems
     raise UserError(
         f"{config.source} has only {len(problems)} distinct problems, but num_train + num_validation + num_held_out "
-        f"is {num_problems}; ask for fewer or widen the task's parameters"
+        f"is {num_problems}; ask for fewer, or widen the source"
     )
+
+
+def _problems(context: StageContext, config: PrepareConfig) -> Iterator[Problem]:
+    source = context.source(config.source)
+    if source.uri.startswith(SCHEME):
+        return distinct_problems(open_task(source), config.seed)
+    return problems_of_file(context.source_path(source))
 
 
 def _rows(problems: Sequence[Problem], split: str, system_prompt: str | None) -> list[Row]:

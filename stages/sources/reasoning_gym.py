@@ -67,6 +67,24 @@ def parse(uri: str) -> Task:
     return Task(match["task"], params)
 
 
+SCHEME = "reasoning_gym://"
+
+
+def open_task(source: SourceRef) -> Task:
+    """The task of a source.
+
+    Raises:
+        UserError: the installed version generates other problems than those that the source's digest stands for.
+    """
+    if GeneratedProblems().digest(source.uri) != source.digest:
+        version = importlib.metadata.version("reasoning-gym")
+        raise UserError(
+            f"source {source.uri}: reasoning-gym {version} here is not the version that the pipeline was planned with; "
+            "install the same one"
+        )
+    return parse(source.uri)
+
+
 class GeneratedProblems:
     """Resolves `reasoning_gym://`."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stages.contract import StageRequest, StageResult
+from stages.sources.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,7 @@ def write_request(folder: Path, **update: object) -> Path:
         key="ab" * 32,
         config=json.dumps(PREPARE),
         inputs={},
+        sources=(resolve(str(PREPARE["source"]), folder),),
         store=str(folder / "store"),
         attempt="000001-hand",
         epoch=1,

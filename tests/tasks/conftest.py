@@ -116,6 +116,7 @@ def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> Mak
             key=key,
             payload=b"{}",
             inputs=inputs or {},
+            sources=(),
             store=store,
             run_url=None,
             cache=tmp_path / "cache",

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from stages.context import RunContext
-from stages.contract import DatasetArtifact, StageRequest, StageResult
+from stages.contract import DatasetArtifact, SourceRef, StageRequest, StageResult
 from stages.engine.data.records import Message, Row, read_dataset
-from stages.errors import PreemptedError, UserError
+from stages.errors import PreemptedError, TemperError, UserError
 from stages.prepare.config import PrepareConfig
 from stages.prepare.run import run
+from stages.sources.resolve import resolve
 from stages.store.conditional import open_store
 from stages.store.layout import StagePaths
 from stages.store.segments import read_metrics
@@ -38,6 +39,7 @@ def make_request(folder: Path, config: PrepareConfig) -> StageRequest:
         key="0" * 64,
         config=config.model_dump_json(),
         inputs={},
+        sources=(resolve(config.source, folder),),
         store=f"file://{folder}/store",
         attempt="000001-a",
         epoch=1,
@@ -135,3 +137,48 @@ def test_two_processes_store_the_same_bytes(tmp_path: Path) -> None:
     assert json.loads(rows.data.splitlines()[0])["id"] == "held_out-00000"
     (row,) = read_metrics(store, paths)
     assert row.numbers == {"data/train_rows": 100, "data/validation_rows": 30, "data/held_out_rows": 50}
+
+
+def write_problems(path: Path, answers: list[str]) -> PrepareConfig:
+    lines = [json.dumps({"question": f"What is number {index}?", "answer": text}) for index, text in enumerate(answers)]
+    path.write_text("\n".join([*lines, lines[0]]) + "\n", encoding="utf-8")
+    return PrepareConfig(source=str(path), num_train=4, num_validation=1, num_held_out=2, seed=5)
+
+
+def test_problems_come_from_a_file_of_json_lines_too(tmp_path: Path) -> None:
+    splits = prepare(tmp_path, write_problems(tmp_path / "mine.jsonl", list("abcdefg")))
+    rows = [row for split in SPLITS for row in splits[split]]
+    assert [len(splits[split]) for split in SPLITS] == [4, 1, 2]
+    pairs = {(row.messages[-1].content, row.answer) for row in rows}
+    assert pairs == {(f"What is number {index}?", text) for index, text in enumerate("abcdefg")}
+
+
+def test_a_file_with_too_few_distinct_problems_is_refused(tmp_path: Path) -> None:
+    config = write_problems(tmp_path / "mine.jsonl", list("abcdef"))
+    with pytest.raises(UserError, match="has only 6 distinct problems"):
+        prepare(tmp_path, config)
+
+
+@pytest.mark.parametrize("line", ['{"question": "a"}', '{"question": "a", "answer": 7}', "no JSON", "[]"])
+def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, line: str) -> None:
+    config = write_problems(tmp_path / "mine.jsonl", list("abc"))
+    with (tmp_path / "mine.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    with pytest.raises(UserError, match=r"mine\.jsonl:5: .*expected \{\"question\""):
+        prepare(tmp_path, config)
+
+
+def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    config = write_problems(tmp_path / "mine.jsonl", list("abcdefg"))
+    context = make_context(tmp_path, config)
+    write_problems(tmp_path / "mine.jsonl", list("ABCDEFG"))
+    with pytest.raises(TemperError, match=r"mine\.jsonl"):
+        run(context, config)
+
+
+def test_another_version_of_the_generator_than_the_plan_s_is_refused(tmp_path: Path) -> None:
+    config = make_config()
+    planned = SourceRef(uri=config.source, digest="sha256:" + "0" * 64)
+    request = make_request(tmp_path, config).model_copy(update={"sources": (planned,)})
+    with pytest.raises(UserError, match="not the version that the pipeline was planned with"):
+        run(RunContext(request, open_store(request.store), threading.Event()), config)

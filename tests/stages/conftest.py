@@ -1,5 +1,8 @@
-"""A policy that is trained once for all tests that need one."""
+"""A policy that is trained once for all tests that need one, and compilation in a hurry."""
 
+from collections.abc import Iterator
+
+import jax
 import pytest
 from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored, stored_rows
 
@@ -27,3 +30,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     context = trial.run()
     outputs = {name: context.output_dir(name) for name in ("checkpoint", "report")}
     return Trained(folder, trial, outputs, stored(folder, outputs["checkpoint"]))
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled() -> Iterator[None]:
+    """Programs are not optimized, which takes half of the time: for tests of values that run each program once."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -23,6 +23,8 @@ from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
 from stages.engine.rollout.scoring import make_scorer
 from stages.engine.training.step import Gradient, Loss, make_gradient
 
+pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
+
 ORACLES = Path(__file__).parents[3] / "oracles" / "maths.json"
 TOLERANCE = 1e-5
 PREFIX = (1, 90, 91, 92)
@@ -215,33 +217,12 @@ def test_on_policy_nothing_is_clipped_and_the_loss_is_minus_the_advantages(
     np.testing.assert_allclose(sums["loss/policy"], -(ADVANTAGES * LENGTHS).sum(), rtol=TOLERANCE)
 
 
-def test_without_a_reference_there_is_no_kl_term(
-    make_batch: MakeBatch, scores: Scores, tiny: LoadedModel, moved: Weights
-) -> None:
-    loss = jax.jit(make_policy_loss(tiny.frozen.graph, SETTINGS))(
-        moved, tiny.frozen.base, make_batch(APART)._replace(ref_logprobs=None)
-    )
-    assert "loss/kl" not in loss.sums
-    np.testing.assert_allclose(
-        loss.total / loss.denominator, written_out(scores, SETTINGS)["loss/policy"], rtol=TOLERANCE
-    )
-
-
-@pytest.mark.parametrize("in_one_row", [True, False])
-def test_responses_of_unequal_length_give_the_packed_oracles_loss(
-    tiny: LoadedModel, moved: Weights, in_one_row: bool
-) -> None:
-    responses, advantages = [(60, 61, 62), (63,)], np.array([[1.5], [3.0]], np.float32)
-    if in_one_row:
-        groups, advantages = [Group(PREFIX, responses)], advantages.reshape(1, 2)
-    else:
-        groups = [Group(PREFIX, [response]) for response in responses]
-    shape = (*advantages.shape, 3)
-    layout = replace(APART, micro_batch=shape[0], group_size=shape[1], max_response=3)
-    on_policy = np.asarray(make_scorer(tiny.frozen, 1.0)(moved, layout.pack(groups))).reshape(shape)
-    (experience,) = make_experience(groups, on_policy, advantages, layout)
+def test_responses_of_unequal_length_in_one_row_give_the_packed_oracles_loss(tiny: LoadedModel, moved: Weights) -> None:
+    groups, advantages = [Group(PREFIX, [(60, 61, 62), (63,)])], np.array([[1.5, 3.0]], np.float32)
+    layout = replace(APART, micro_batch=1, group_size=2, max_response=3)
+    on_policy = np.asarray(make_scorer(tiny.frozen, 1.0)(moved, layout.pack(groups))).reshape(1, 2, 3)
+    batch = PolicyBatch(make_experience(groups, on_policy, advantages, layout)[0], None)
     settings = PolicyLoss(3, 1.0, 0.2, 0.2, 0.0, "sequence_mean_token_mean")
-    batch = PolicyBatch(experience, None)
     loss = jax.jit(make_policy_loss(tiny.frozen.graph, settings))(moved, tiny.frozen.base, batch)
     (oracle,) = (entry for entry in json.loads(ORACLES.read_text()) if entry["name"] == "packed_equals_unpacked")
     np.testing.assert_allclose(loss.total / loss.denominator, oracle["loss"], atol=TOLERANCE)

@@ -1,6 +1,7 @@
 """Prompts sampled and scored."""
 
 import numpy as np
+import pytest
 
 from stages.engine.data.records import Message, Row
 from stages.engine.models.lora import Weights
@@ -8,6 +9,8 @@ from stages.engine.models.source import LoadedModel
 from stages.engine.rl.rollouts import collect, make_prompts
 from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler
+
+pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
 
 ROWS = [
     Row(id=f"row-{n}", messages=(Message(role="user", content=f"{n} + 1"),), response=str(n + 1), answer=str(n + 1))

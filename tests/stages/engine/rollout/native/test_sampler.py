@@ -17,6 +17,8 @@ from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
 from stages.engine.rollout.scoring import make_scorer
 
+pytestmark = pytest.mark.xdist_group("sampler")
+
 TOLERANCE = 1e-5
 MAX_TOKENS = 8
 PREFIX = (1, 120, 110, 201)
@@ -116,12 +118,6 @@ def test_there_are_log_probabilities_up_to_a_responses_end_and_zeros_after(refer
             assert not row[len(response) :].any()
 
 
-def test_no_response_is_longer_than_asked(make_sampler: MakeSampler, moved: Weights) -> None:
-    drawn = make_sampler(max_response_tokens=1).sample(moved, PROMPTS, range(len(PROMPTS)), step=0)
-    assert {len(response) for group in drawn.tokens for response in group} == {1}
-    assert drawn.logprobs.shape == (5, 2, 1)
-
-
 def assert_same(drawn: Responses, expected: Responses, rows: Sequence[int]) -> None:
     assert drawn.tokens == [expected.tokens[row] for row in rows]
     np.testing.assert_allclose(drawn.logprobs, expected.logprobs[np.array(rows)], atol=TOLERANCE)
@@ -143,12 +139,14 @@ def test_neither_batches_nor_a_shared_beginning_change_a_response(
     assert_same(sampler.sample(moved, PROMPTS, range(5), step=0), reference, range(5))
 
 
-def test_neither_width_nor_the_size_of_its_group_changes_a_response(
+def test_in_a_wider_batch_and_a_smaller_group_a_response_is_the_same_up_to_the_length_asked_for(
     make_sampler: MakeSampler, moved: Weights, reference: Responses
 ) -> None:
-    sampler = make_sampler(prompts=(*PROMPTS, (*PREFIX, *range(100, 130))), group_size=1)
-    alone = sampler.sample(moved, PROMPTS, range(5), step=0)
-    assert [group[0] for group in alone.tokens] == [group[0] for group in reference.tokens]
+    sampler = make_sampler(prompts=(*PROMPTS, (*PREFIX, *range(100, 130))), group_size=1, max_response_tokens=3)
+    drawn = sampler.sample(moved, PROMPTS, range(5), step=0)
+    assert drawn.tokens == [[first[:3]] for first, _ in reference.tokens]
+    assert 3 in {len(response) for (response,) in drawn.tokens}
+    assert not all(ended for (ended,) in drawn.ended)
 
 
 def test_samples_of_a_prompt_differ(reference: Responses) -> None:

@@ -26,7 +26,7 @@ quickstart: install
 install: .venv/.installed
 
 test: install
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/.installed-parity
 	$(BIN)/pytest -m "slow and not gpu and not tpu"

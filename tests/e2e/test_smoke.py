@@ -19,8 +19,6 @@ PIPELINES = Path(__file__).parents[2] / "pipelines"
 KILLS = {"sft": 13, "grpo": 4}
 """Stage to the step after which it is killed."""
 
-pytestmark = pytest.mark.xdist_group("smoke")
-
 Smoke = Callable[..., tuple[int, RunRecord]]
 
 

@@ -12,8 +12,6 @@ from stages.errors import PreemptedError, UserError
 from stages.evaluation.config import EvaluationConfig
 from stages.evaluation.run import SAMPLES_FILE
 
-pytestmark = pytest.mark.xdist_group("trained")
-
 NUM_ROWS = 7
 
 

@@ -14,8 +14,6 @@ from stages.errors import PreemptedError, UserError
 from stages.grpo.config import GrpoConfig
 from stages.sft.config import SftConfig
 
-pytestmark = pytest.mark.xdist_group("trained")
-
 NUM_STEPS, PROMPTS, GROUP = 8, 4, 4
 
 

@@ -14,7 +14,7 @@ from stages.engine.models.weights.load import load_decoder
 from stages.engine.training.step import Gradient, make_gradient
 from stages.sft.loss import make_sft_loss
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 EXAMPLES = [
     Group((1, 90, 91, 92, 50), [(60, 61, 2)]),

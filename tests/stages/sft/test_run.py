@@ -16,8 +16,6 @@ from stages.engine.models.lora import ADAPTER_FILE
 from stages.errors import PreemptedError, UserError
 from stages.store.progress import committed_points
 
-pytestmark = pytest.mark.xdist_group("trained")
-
 NUM_STEPS = 30
 
 

@@ -16,7 +16,7 @@ from stages.engine.rollout.native.sampler import Responses
 from stages.engine.training.config import OptimizerConfig
 from stages.engine.training.optimizer import make_optimizer
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 PROMPTS = [Prompt([1, 90, 91, 40 + n], "") for n in range(3)]
 TOKENS = [[(60, 2), (61, 62, 2)], [(63, 2), (64, 2)], [(65, 66, 67), (68, 2)]]

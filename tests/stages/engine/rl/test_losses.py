@@ -23,7 +23,7 @@ from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
 from stages.engine.rollout.scoring import make_scorer
 from stages.engine.training.step import Gradient, Loss, make_gradient
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 ORACLES = Path(__file__).parents[3] / "oracles" / "maths.json"
 TOLERANCE = 1e-5

@@ -10,7 +10,7 @@ from stages.engine.rl.rollouts import collect, make_prompts
 from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler
 
-pytestmark = [pytest.mark.usefixtures("quickly_compiled"), pytest.mark.xdist_group("losses")]
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 ROWS = [
     Row(id=f"row-{n}", messages=(Message(role="user", content=f"{n} + 1"),), response=str(n + 1), answer=str(n + 1))

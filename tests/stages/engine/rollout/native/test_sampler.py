@@ -17,8 +17,6 @@ from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
 from stages.engine.rollout.scoring import make_scorer
 
-pytestmark = pytest.mark.xdist_group("sampler")
-
 TOLERANCE = 1e-5
 MAX_TOKENS = 8
 PREFIX = (1, 120, 110, 201)

@@ -17,6 +17,8 @@ from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
 from stages.engine.rollout.scoring import make_scorer
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 TOLERANCE = 1e-5
 MAX_TOKENS = 8
 PREFIX = (1, 120, 110, 201)

@@ -84,7 +84,7 @@ def make_update(optimizer: optax.GradientTransformation) -> Callable[[Weights, o
         averaged = jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights)
         changes, state = optimizer.update(averaged, state, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
-        return Applied(moved, state, optax.global_norm(averaged))
+        return Applied(moved, state, optax.tree.norm(averaged))
 
     return jax.jit(update)
 

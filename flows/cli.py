@@ -1,9 +1,10 @@
 """The `temper` command."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Protocol, cast
 
 from stages.errors import TemperError, UserError
 
@@ -28,6 +29,7 @@ exit codes:
   0    done: every chosen stage is committed and no gate stopped the run
   1    a stage failed, a gate stopped the run, or the store could not be used
   2    bad usage, or a bad pipeline file
+  3    a gate waits for approval: `temper approve FILE GATE`, then run again
   10   `temper plan --exit-code`: there is work to do
   130  stopped by Ctrl-C, progress saved (143: by SIGTERM); a second Ctrl-C ends at once, without saving
 
@@ -38,11 +40,32 @@ environment:
 """
 
 
+COMMANDS = {
+    "validate": "check a pipeline file and say what is wrong with it, with line numbers",
+    "plan": "say for each stage whether it would run, resume or be reused, and why",
+    "run": "run what is not committed yet, then write the report",
+    "status": "show the latest run of a pipeline",
+    "logs": "show what the stages of the latest run printed",
+    "report": "write the report of the latest run again and say where it is",
+}
+"""Each is a module in `flows.commands`, loaded when it is called: to help takes no library."""
+
+
+class Command(Protocol):
+    """What a module in `flows.commands` has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it and print; returns the exit code."""
+        ...
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        return _dispatch(arguments)
+        return _run(argv)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -54,84 +77,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, UserError) else 1
 
 
-def _dispatch(arguments: argparse.Namespace) -> int:
-    match arguments.command:
-        case "run":
-            from flows.run_command import run
-
-            return run(arguments)
-        case "validate":
-            from flows.inspect_commands import validate
-
-            print(validate(arguments))
-        case "plan":
-            from flows.inspect_commands import plan
-
-            text, has_work = plan(arguments)
-            print(text)
-            return 10 if has_work and arguments.exit_code else 0
-        case "status":
-            from flows.inspect_commands import status
-
-            print(status(arguments))
-        case "logs":
-            from flows.inspect_commands import logs
-
-            print(logs(arguments), end="")
-        case "report":
-            from flows.inspect_commands import report
-
-            print(report(arguments))
-        case command:
-            raise AssertionError(f"the parser lets no command `{command}` through")
-    return 0
+def _run(argv: Sequence[str]) -> int:
+    if not argv or argv[0] not in COMMANDS:
+        _overview().parse_args(argv)
+        raise AssertionError("the overview lets no command through that is not in the table")
+    name = argv[0]
+    summary = COMMANDS[name]
+    command = cast("Command", importlib.import_module(f"flows.commands.{name}"))
+    parser = argparse.ArgumentParser(prog=f"temper {name}", description=f"{summary[0].upper()}{summary[1:]}.")
+    command.add_arguments(parser)
+    return command.run(parser.parse_intermixed_args(argv[1:]))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="temper",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-
-    def add(name: str, summary: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        _add_file(command)
-        return command
-
-    add("validate", "check a pipeline file and say what is wrong with it, with line numbers")
-    plan = add("plan", "say for each stage whether it would run, resume or be reused, and why")
-    _add_selection(plan)
-    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
-    plan.add_argument("--exit-code", action="store_true", help="exit with 10 when there is work to do")
-    run = add("run", "run what is not committed yet, then write the report")
-    _add_selection(run)
-    _add_repeatable(run, "--force", "STAGE", "run a committed stage again; later plans use its new result")
-    status = add("status", "show the latest run of a pipeline")
-    status.add_argument("--json", action="store_true", help="print the run's record as JSON")
-    logs = add("logs", "show what the stages of the latest run printed")
-    logs.add_argument("stage", nargs="?", metavar="STAGE", help="only this stage")
-    add("report", "write the report of the latest run again and say where it is")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary)
     return parser
-
-
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="the pipeline, a YAML file")
-    parser.add_argument("--profile", metavar="NAME", help="lay this profile of the file over it")
-    _add_repeatable(
-        parser, "--set", "PATH=VALUE", "override one value, for example params.seed=3 or stages.sft.with.num_steps=100"
-    )
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    _add_repeatable(parser, "--only", "STAGE", "run only this stage; what it needs must be committed")
-    parser.add_argument("--until", metavar="STAGE", help="run this stage and what it needs, nothing after it")
-
-
-def _add_repeatable(parser: argparse.ArgumentParser, flag: str, value: str, text: str) -> None:
-    parser.add_argument(flag, action="append", default=[], metavar=value, help=f"{text} (repeatable)")
 
 
 if __name__ == "__main__":

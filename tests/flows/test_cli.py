@@ -106,3 +106,8 @@ def test_a_run_that_reuses_everything_is_quick_and_starts_no_server(
     assert "reused" in ended.stdout
     assert not (file.parent / ".temper" / "prefect").exists()
     assert main(["plan", str(file), "--exit-code"]) == 0
+
+
+def test_an_option_may_stand_between_the_words_of_a_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", str(file), "--set", "stages.data.with.seed=2", "data"]) == 2
+    assert "was never run" in capsys.readouterr().err

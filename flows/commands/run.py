@@ -1,14 +1,14 @@
 """`temper run`: with a scheduler where there is work, without one where all is committed."""
 
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 from rich.console import Console
 
+from flows.commands.arguments import add_file, add_repeatable, add_selection, load
 from flows.finish import close_run
 from flows.pipeline_run import PipelineRun, Surroundings, reuse_all
 from flows.server import prefect_server
-from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.plan import Plan, make_plan
 from pipelines.spec.render import render
@@ -20,13 +20,20 @@ from tasks.report.files import project_state_dir
 from tasks.stopping import StopSignal, exit_code_of
 
 
+def add_arguments(parser: ArgumentParser) -> None:
+    """The file, which stages, and which of them again."""
+    add_file(parser)
+    add_selection(parser)
+    add_repeatable(parser, "--force", "STAGE", "run a committed stage again; later plans use its new result")
+
+
 def run(arguments: Namespace) -> int:
     """Run the pipeline; returns the exit code.
 
     Raises:
         TemperError: it cannot be planned, or the scheduler cannot be started; another error of the run is a bug.
     """
-    pipeline = load_pipeline(arguments.file, arguments.profile, arguments.set)
+    pipeline = load(arguments)
     store = open_store(pipeline.store)
     # Bad usage is told before a server is started for it.
     select(pipeline, arguments.only, arguments.until, arguments.force)

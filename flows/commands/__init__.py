@@ -1,0 +1,1 @@
+"""The commands of `temper`, a file for each: `add_arguments` says what it takes, `run` does it."""

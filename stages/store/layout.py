@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 
+MARKER = "v1/.store.json"
+"""Says that this is a store."""
+STAGES_FOLDER = "v1/stages"
+RUNS_FOLDER = "v1/runs"
+ALIASES_FOLDER = "v1/aliases"
+APPROVALS_FOLDER = "v1/approvals"
+
 
 @dataclass(frozen=True)
 class AttemptPaths:
@@ -90,7 +97,7 @@ class StagePaths:
 
 def kind_folder(kind: str) -> str:
     """Folder of all identities of a kind of stage."""
-    return f"v1/stages/{kind}"
+    return f"{STAGES_FOLDER}/{kind}"
 
 
 def attempt_name(epoch: int, unique: str) -> str:
@@ -105,7 +112,7 @@ def attempt_epoch(name: str) -> int:
 
 def runs_folder(pipeline: str) -> str:
     """Folder of all runs of a pipeline."""
-    return f"v1/runs/{pipeline}"
+    return f"{RUNS_FOLDER}/{pipeline}"
 
 
 def run_folder(pipeline: str, year: int, run_id: str) -> str:
@@ -116,3 +123,13 @@ def run_folder(pipeline: str, year: int, run_id: str) -> str:
 def salt_path(key: str) -> str:
     """What `--force` added to a stage's identity."""
     return f"v1/salts/{key}.json"
+
+
+def alias_path(name: str) -> str:
+    """Where an alias points to."""
+    return f"{ALIASES_FOLDER}/{name}.json"
+
+
+def approval_path(gate_key: str) -> str:
+    """What somebody decided at a gate."""
+    return f"{APPROVALS_FOLDER}/{gate_key}.json"

@@ -30,6 +30,8 @@ class Provenance(Strict):
     argv: tuple[str, ...]
     git_revision: str | None
     """Of the code's own repository, with `-dirty` after it when files differ; none outside a repository."""
+    source_digest: str = ""
+    """Of the source files that the stage is made of; empty where nobody recorded it."""
     packages: dict[str, str]
     """Installed versions of the packages that results may depend on."""
     host: str

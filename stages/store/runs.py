@@ -1,18 +1,24 @@
 """The archive of runs: what was planned and what happened, kept apart from any scheduler's database."""
 
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field
 
 from stages.contract import Strict
-from stages.store.conditional import ConditionalStore
+from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.holder import Holder
 from stages.store.layout import run_folder, runs_folder
+from stages.store.marker import ensure_marker
 from stages.store.records import read_record, write_record
 
-StageOutcome = Literal["waiting", "running", "reused", "done", "resumed", "passed", "skipped", "failed", "stopped"]
+StageOutcome = Literal[
+    "waiting", "running", "waiting_approval", "reused", "done", "resumed", "passed", "skipped", "failed", "stopped"
+]
+
+RunOutcome = Literal["running", "waiting_approval", "succeeded", "failed", "stopped"]
 
 
 class RunStage(Strict):
@@ -55,11 +61,13 @@ class RunRecord(Strict):
     started: str
     """UTC, ISO 8601."""
     finished: str | None = None
-    outcome: Literal["running", "succeeded", "failed", "stopped"] = "running"
+    outcome: RunOutcome = "running"
     message: str = ""
     holder: Holder | None = None
     """The process of the run, by which an unfinished record of a dead one is told."""
     run_url: str | None = None
+    deviations: tuple[str, ...] = ()
+    """What turned out otherwise than planned, one line each."""
     stages: tuple[RunStage, ...] = ()
 
 
@@ -74,8 +82,13 @@ def _folder(pipeline: str, run_id: str) -> str:
 
 
 def write_plan(store: ConditionalStore, pipeline: str, run_id: str, plan: bytes) -> None:
-    """Archive a run's plan, as JSON, once."""
-    store.create(f"{_folder(pipeline, run_id)}/plan.json", plan)
+    """Archive a run's plan, as JSON: the first thing that a run writes, so it marks the store too.
+
+    A run that goes on under the same id keeps its first plan.
+    """
+    ensure_marker(store)
+    with suppress(PreconditionFailed):
+        store.create(f"{_folder(pipeline, run_id)}/plan.json", plan)
 
 
 def write_run(store: ConditionalStore, record: RunRecord) -> None:

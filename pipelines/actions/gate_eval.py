@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.actions.reports import Report
 from pipelines.spec.diagnostics import did_you_mean
-from pipelines.spec.nodes import GateNode, Requirement
+from pipelines.spec.nodes import Condition, GateNode
 from pipelines.spec.references import OutputReference
 from pipelines.spec.require import Combine, Compare, Comparison, Delta, Expression, Metric, Not, Number, Truth
 from pipelines.statistics import Interval, paired_difference
@@ -67,7 +67,7 @@ def evaluate_gate(gate: GateNode, reports: Mapping[OutputReference, Report]) -> 
 
 
 def _decide(
-    gate: GateNode, requirement: Requirement, own: Report, reports: Mapping[OutputReference, Report]
+    gate: GateNode, requirement: Condition, own: Report, reports: Mapping[OutputReference, Report]
 ) -> RequirementOutcome:
     decision = _Decision(own, reports)
     try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean
-from pipelines.spec.nodes import ExternalSource, Requirement, StageOutput
+from pipelines.spec.nodes import Condition, ExternalSource, StageOutput
 from pipelines.spec.references import OutputReference, parse_template
 from pipelines.spec.require import deltas, parse_requirement
 from pipelines.spec.require_tokens import RequireSyntaxError
@@ -61,9 +61,9 @@ class Wiring:
         resolved = self._input(node, text, ReportArtifact, place, path)
         return resolved if isinstance(resolved, StageOutput) else None
 
-    def requirements(self, node: str, texts: tuple[str, ...]) -> tuple[Requirement, ...]:
+    def requirements(self, node: str, texts: tuple[str, ...]) -> tuple[Condition, ...]:
         """The conditions of a gate, parsed."""
-        found: list[Requirement] = []
+        found: list[Condition] = []
         for index, text in enumerate(texts):
             place, path = self._locate(node, ("require", index))
             if self._problems.silenced(path):
@@ -74,7 +74,7 @@ class Wiring:
                 self._problems.add(place, path, f"{error} in `{text}`")
                 continue
             outputs = [self._output(node, delta.report, ReportArtifact, place, path) for delta in deltas(expression)]
-            found.append(Requirement(text, expression, tuple(output for output in outputs if output)))
+            found.append(Condition(text, expression, tuple(output for output in outputs if output)))
         return tuple(found)
 
     def add_needs(self, node: str, needs: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pipelines.spec.diagnostics import Place
-from pipelines.spec.nodes import GateNode, Requirement, StageOutput
+from pipelines.spec.nodes import Condition, GateNode, StageOutput
 from pipelines.spec.require import deltas, parse_requirement
 from stages.contract import ReportArtifact
 
@@ -15,11 +15,11 @@ def gate() -> Callable[..., GateNode]:
     """A gate on the report of `tuned`."""
 
     def gate(*require: str) -> GateNode:
-        requirements: list[Requirement] = []
+        requirements: list[Condition] = []
         for text in require:
             expression = parse_requirement(text)
             outputs = (StageOutput(d.report.stage, d.report.output, ReportArtifact) for d in deltas(expression))
-            requirements.append(Requirement(text, expression, tuple(outputs)))
+            requirements.append(Condition(text, expression, tuple(outputs)))
         own = StageOutput("tuned", "report", ReportArtifact)
         return GateNode("gate", {"report": own}, tuple(requirements), "stop", (), Place("f", 1, 1))
 

@@ -1,0 +1,62 @@
+"""The action `set_alias`: points a name of the store at a committed checkpoint."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipelines.spec.identity import KEY_SHOWN
+from stages.errors import StorageError
+from stages.store.aliases import AliasRecord, AliasTarget, read_alias, set_alias
+from stages.store.conditional import ConditionalStore
+from stages.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class CommittedOutput:
+    """An output of a committed stage."""
+
+    manifest: Manifest
+    output: str
+
+
+def point_alias(
+    store: ConditionalStore, name: str, checkpoint: CommittedOutput, report: CommittedOutput | None, set_by: str
+) -> str:
+    """Point the alias at the checkpoint, unless it points there already; says what was done.
+
+    Args:
+        store: where the alias and the results are.
+        name: of the alias.
+        checkpoint: what the alias means as a model.
+        report: what it means as a report.
+        set_by: the run.
+
+    Raises:
+        AliasMovedError: another run set the alias in the same moment.
+        StorageError: a manifest is gone, or the store failed.
+    """
+    found = read_alias(store, name)
+    before = found[0] if found is not None else None
+    record = AliasRecord(
+        name=name,
+        checkpoint=_target(store, checkpoint),
+        report=None if report is None else _target(store, report),
+        previous=before.checkpoint.key if before is not None else None,
+        set_by=set_by,
+        set_at=datetime.now(UTC).isoformat(),
+    )
+    where = f"{checkpoint.manifest.stage} {checkpoint.manifest.key[:KEY_SHOWN]}"
+    if before is not None and (before.checkpoint, before.report) == (record.checkpoint, record.report):
+        return f"{name} points to {where} already"
+    set_alias(store, record, None if found is None else found[1])
+    was = "" if before is None else f", before to {before.checkpoint.stage} {before.checkpoint.key[:KEY_SHOWN]}"
+    return f"{name} points to {where}{was}"
+
+
+def _target(store: ConditionalStore, chosen: CommittedOutput) -> AliasTarget:
+    manifest = chosen.manifest
+    stored = store.get(manifest.paths.manifest)
+    if stored is None:
+        raise StorageError(f"{store.location(manifest.paths.manifest)}: was there, and is gone; run again")
+    return AliasTarget(
+        stage=manifest.stage, key=manifest.key, output=chosen.output, manifest_generation=stored.generation
+    )

@@ -20,11 +20,19 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class Listed:
-    """One object of a listing; `path` is relative to the store, `size` in bytes."""
+    """One object of a listing.
+
+    Attributes:
+        path: relative to the store.
+        size: in bytes.
+        generation: opaque; another one after each write.
+        modified: when it was last written, in seconds since 1970 by the store's clock.
+    """
 
     path: str
     size: int
     generation: str
+    modified: float
 
 
 class PreconditionFailed(StorageError):  # noqa: N818
@@ -83,6 +91,10 @@ class ConditionalStore(Protocol):
         Raises:
             CorruptObjectError: the object is missing or differs from `entry`.
         """
+        ...
+
+    def checksum(self, path: str) -> str | None:
+        """crc32c of the stored bytes, for a bucket as the service computed it; None if there is no object."""
         ...
 
     def delete(self, path: str) -> None:

@@ -143,12 +143,17 @@ class GcsStore:
             blobs = self._client.list_blobs(
                 self._bucket,
                 prefix=folder,
-                fields="items(name,size,generation),nextPageToken",
+                fields="items(name,size,generation,updated),nextPageToken",
                 timeout=REQUEST_SECONDS,
                 retry=self._retry,
             )
-            found = [Listed(str(b.name).removeprefix(self._prefix), int(b.size), str(b.generation)) for b in blobs]
+            found = [self._listed(blob) for blob in blobs]
         return sorted(found, key=lambda listed: listed.path)
+
+    def _listed(self, blob: storage.Blob) -> Listed:
+        assert blob.updated is not None, "the listing asks for it"
+        path = str(blob.name).removeprefix(self._prefix)
+        return Listed(path, int(blob.size or 0), str(blob.generation), blob.updated.timestamp())
 
     def create(self, path: str, data: bytes) -> str:
         return self._write(path, data, 0)
@@ -188,6 +193,15 @@ class GcsStore:
 
     def fetch(self, path: str, entry: FileEntry, target: Path) -> Path:
         return download(self._blob(path), self.location(path), entry.crc32c, target, self._retry)
+
+    def checksum(self, path: str) -> str | None:
+        blob = self._blob(path)
+        with gcs_errors("read", self.location(path)):
+            try:
+                blob.reload(timeout=REQUEST_SECONDS, retry=self._retry)
+            except api.NotFound:
+                return None
+        return hexadecimal(blob.crc32c)
 
     def delete(self, path: str) -> None:
         with gcs_errors("delete", self.location(path)):

@@ -20,10 +20,13 @@ LOCK_TIMEOUT_SECONDS = 30.0
 NUM_LOCKS = 64
 LOCKS_FOLDER = ".locks"
 ASIDE_FOLDER = ".aside"
+TIME_UNITS = (1, 10**3, 10**6, 10**9, 10**9)
+"""Nanoseconds to which a file system may round times: from finest to coarsest."""
 
 
 def _generation(stat: os.stat_result) -> str:
-    return f"{stat.st_ino}-{stat.st_mtime_ns}"
+    """Not the inode too: it changes when a store is moved with `cp -a` or `rsync -a`, which keep times."""
+    return str(stat.st_mtime_ns)
 
 
 def _sync(folder: Path) -> None:
@@ -44,7 +47,7 @@ def _make_folder(folder: Path) -> None:
 
 
 class LocalStore:
-    """Objects as files below `root`; a generation is the file's inode and modification time.
+    """Objects as files below `root`; a generation is the file's modification time, which each write moves on.
 
     Works between processes of one machine, and on network file systems whose `flock` does.
     """
@@ -81,7 +84,7 @@ class LocalStore:
                 stat = entry.stat()
             except FileNotFoundError:
                 continue
-            yield Listed(os.path.relpath(entry.path, self.root), stat.st_size, _generation(stat))
+            yield Listed(os.path.relpath(entry.path, self.root), stat.st_size, _generation(stat), stat.st_mtime)
 
     def create(self, path: str, data: bytes) -> str:
         with io_errors("write", self._file(path)), self._aside() as aside:
@@ -114,6 +117,13 @@ class LocalStore:
         if crc32c != entry.crc32c:
             raise CorruptObjectError(f"{file}: crc32c is {crc32c}, committed was {entry.crc32c}")
         return file
+
+    def checksum(self, path: str) -> str | None:
+        with io_errors("read", self._file(path)):
+            try:
+                return file_crc32c(self._file(path))
+            except FileNotFoundError:
+                return None
 
     def delete(self, path: str) -> None:
         with io_errors("delete", self._file(path)), self._lock(path):
@@ -151,10 +161,7 @@ class LocalStore:
                 raise PreconditionFailed(f"{target}: exists already")
             if expected is not None and (current is None or _generation(current) != expected):
                 raise PreconditionFailed(f"{target}: is not at generation {expected} any more")
-            # The kernel's clock ticks in milliseconds and inodes are used again: our own time keeps generations apart.
-            modified = max(time.time_ns(), current.st_mtime_ns + 1 if current else 0)
-            os.utime(aside, ns=(modified, modified))
-            generation = _generation(aside.stat())
+            generation = _stamp(aside, current.st_mtime_ns if current else 0)
             _place(aside, target)
         return generation
 
@@ -170,6 +177,20 @@ class LocalStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _stamp(aside: Path, before: int) -> str:
+    """Gives a file a time after `before`, in nanoseconds, and returns its generation.
+
+    The kernel's own clock ticks in milliseconds, and a file system may keep no more than seconds.
+    """
+    modified = time.time_ns()
+    for unit in TIME_UNITS:
+        os.utime(aside, ns=(modified, modified))
+        if aside.stat().st_mtime_ns > before:
+            break
+        modified = before + 2 * unit
+    return _generation(aside.stat())
 
 
 def _place(aside: Path, target: Path) -> None:

@@ -1,6 +1,10 @@
 """The commit: a manifest that is created once, trusted alone, and quarantined when its files are not there."""
 
+import hashlib
+import json
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -16,6 +20,7 @@ from stages.store.records import decode, encode
 
 COMMIT_TRIES = 5
 COMMIT_PAUSE_SECONDS = 0.5
+CHECKSUMS_AT_ONCE = 8
 
 
 class SpecMismatchError(TemperError):
@@ -61,7 +66,27 @@ class Quarantined(Strict):
     """Store path of what the manifest said."""
 
 
-class ManifestFile(RootModel[Annotated[Manifest | Quarantined, Field(discriminator="state")]]):
+class Condemned(Strict):
+    """A manifest that nothing needed when garbage was collected: still good, until it is swept."""
+
+    state: Literal["condemned"] = "condemned"
+    attempt: str
+    condemned_at: str
+    """UTC, ISO 8601."""
+    manifest: str
+    """What the manifest said, byte for byte: a hit puts it back."""
+
+
+class Swept(Strict):
+    """A manifest whose files are deleted: readers treat it as absent."""
+
+    state: Literal["swept"] = "swept"
+    attempt: str
+    swept_at: str
+    """UTC, ISO 8601."""
+
+
+class ManifestFile(RootModel[Annotated[Manifest | Quarantined | Condemned | Swept, Field(discriminator="state")]]):
     """What `manifest.json` may hold."""
 
 
@@ -79,33 +104,94 @@ class Adopted:
     manifest: Manifest
 
 
-def _read(store: ConditionalStore, paths: StagePaths) -> tuple[StoredObject | None, Manifest | None]:
+@dataclass(frozen=True)
+class StoredManifest:
+    """What `manifest.json` holds: its bytes, and what they say."""
+
+    stored: StoredObject
+    content: Manifest | Quarantined | Condemned | Swept
+
+
+def read_manifest_file(store: ConditionalStore, paths: StagePaths) -> StoredManifest | None:
+    """The manifest in whatever state, or None before the first commit."""
     stored = store.get(paths.manifest)
     if stored is None:
-        return None, None
-    content = decode(ManifestFile, stored.data, store.location(paths.manifest)).root
-    return stored, content if isinstance(content, Manifest) else None
+        return None
+    return StoredManifest(stored, decode(ManifestFile, stored.data, store.location(paths.manifest)).root)
 
 
 def read_manifest(store: ConditionalStore, paths: StagePaths) -> Manifest | None:
-    """The committed manifest; None if there is none or it is quarantined."""
-    return _read(store, paths)[1]
+    """The committed manifest, to look at; None if there is none, or it is quarantined or swept.
+
+    What is about to be used is read with `claim_manifest`.
+    """
+    found = read_manifest_file(store, paths)
+    match found.content if found else None:
+        case Manifest() as manifest:
+            return manifest
+        case Condemned(manifest=text):
+            return decode(Manifest, text.encode(), store.location(paths.manifest))
+        case _:
+            return None
 
 
-def check_files(store: ConditionalStore, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a manifest, one line each, by one listing of sizes and generations."""
+def claim_manifest(store: ConditionalStore, paths: StagePaths) -> Manifest | None:
+    """The committed manifest, to use: one that is condemned as garbage becomes a committed one again."""
+    while True:
+        found = read_manifest_file(store, paths)
+        match found.content if found else None:
+            case Manifest() as manifest:
+                return manifest
+            case Condemned(manifest=text) if found is not None:
+                try:
+                    store.swap(paths.manifest, text.encode(), found.stored.generation)
+                except PreconditionFailed:
+                    continue
+                return decode(Manifest, text.encode(), store.location(paths.manifest))
+            case _:
+                return None
+
+
+def manifest_digest(manifest: Manifest) -> str:
+    """sha256 of what was committed: key and files, whoever made them and wherever they lie now."""
+    outputs = {name: [(f.path, f.size, f.crc32c) for f in files] for name, files in manifest.outputs.items()}
+    content = json.dumps([manifest.stage, manifest.key, outputs], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def check_files(store: ConditionalStore, manifest: Manifest, deep: bool = False) -> list[str]:
+    """What is wrong with the files of a manifest, one line each.
+
+    By one listing of sizes and generations. With `deep`, by the checksum of every file instead of its generation, so
+    that files are right which were copied from elsewhere.
+    """
+    problems = list(_listed_problems(store, manifest, generations=not deep))
+    return problems + (_checksum_problems(store, manifest) if deep and not problems else [])
+
+
+def _listed_problems(store: ConditionalStore, manifest: Manifest, generations: bool) -> Iterator[str]:
     found = {listed.path: listed for listed in store.list(manifest.paths.attempt(manifest.attempt).outputs)}
-    problems: list[str] = []
     for output, entries in sorted(manifest.outputs.items()):
         for entry in entries:
             listed = found.get(f"{manifest.output_folder(output)}/{entry.path}")
             if listed is None:
-                problems.append(f"{output}/{entry.path}: missing")
+                yield f"{output}/{entry.path}: missing"
             elif listed.size != entry.size:
-                problems.append(f"{output}/{entry.path}: {listed.size} bytes, committed were {entry.size}")
-            elif listed.generation != entry.generation:
-                problems.append(f"{output}/{entry.path}: changed since the commit")
-    return problems
+                yield f"{output}/{entry.path}: {listed.size} bytes, committed were {entry.size}"
+            elif generations and listed.generation != entry.generation:
+                yield f"{output}/{entry.path}: changed since the commit"
+
+
+def _checksum_problems(store: ConditionalStore, manifest: Manifest) -> list[str]:
+    entries = [(output, entry) for output, files in sorted(manifest.outputs.items()) for entry in files]
+    paths = [f"{manifest.output_folder(output)}/{entry.path}" for output, entry in entries]
+    with ThreadPoolExecutor(CHECKSUMS_AT_ONCE) as pool:
+        found = list(pool.map(store.checksum, paths))
+    return [
+        f"{output}/{entry.path}: crc32c is {crc32c or 'unknown'}, committed was {entry.crc32c}"
+        for (output, entry), crc32c in zip(entries, found, strict=True)
+        if crc32c != entry.crc32c
+    ]
 
 
 def commit_manifest(
@@ -122,15 +208,16 @@ def commit_manifest(
         raise StorageError(f"{store.location(paths.folder)}: not committed, upload incomplete: {'; '.join(problems)}")
     lease.mark_committing()
     for tries_left in reversed(range(COMMIT_TRIES)):
-        stored, current = _read(store, paths)
-        if current is not None:
+        found = read_manifest_file(store, paths)
+        if found is not None and isinstance(found.content, Manifest):
             # Also after an error: our write may have taken effect although its answer was lost.
+            current = found.content
             return Committed(current) if current.attempt == manifest.attempt else Adopted(current)
         try:
-            if stored is None:
+            if found is None:
                 store.create(paths.manifest, encode(manifest))
             else:
-                store.swap(paths.manifest, encode(manifest), stored.generation)
+                store.swap(paths.manifest, encode(manifest), found.stored.generation)
             return Committed(manifest)
         except StorageError as error:
             if tries_left == 0:
@@ -146,16 +233,16 @@ def quarantine(store: ConditionalStore, paths: StagePaths, reason: str, attempt:
     With `attempt`, only while that attempt's manifest stands: a result that was made again meanwhile stays.
     """
     while True:
-        stored, current = _read(store, paths)
-        if stored is None or current is None or attempt not in (None, current.attempt):
+        found = read_manifest_file(store, paths)
+        if found is None or not isinstance(found.content, Manifest) or attempt not in (None, found.content.attempt):
             return
-        moved_to = _keep(store, paths, stored.data)
-        quarantined = Quarantined(attempt=current.attempt, reason=reason, moved_to=moved_to)
+        moved_to = _keep(store, paths, found.stored.data)
+        quarantined = Quarantined(attempt=found.content.attempt, reason=reason, moved_to=moved_to)
         try:
-            store.swap(paths.manifest, encode(quarantined), stored.generation)
+            store.swap(paths.manifest, encode(quarantined), found.stored.generation)
             return
         except PreconditionFailed:
-            attempt = current.attempt
+            attempt = found.content.attempt
 
 
 def _keep(store: ConditionalStore, paths: StagePaths, data: bytes) -> str:

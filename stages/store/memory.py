@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -17,6 +18,7 @@ class MemoryStore:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self._objects: dict[str, StoredObject] = {}
+        self._modified: dict[str, float] = {}
         self._generations = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -29,7 +31,7 @@ class MemoryStore:
         folder = "/".join(object_parts(prefix)) + "/"
         with self._lock:
             found = [(path, stored) for path, stored in self._objects.items() if path.startswith(folder)]
-        return [Listed(path, len(stored.data), stored.generation) for path, stored in sorted(found)]
+            return [Listed(p, len(stored.data), stored.generation, self._modified[p]) for p, stored in sorted(found)]
 
     def create(self, path: str, data: bytes) -> str:
         object_parts(path)
@@ -48,6 +50,7 @@ class MemoryStore:
     def _put(self, path: str, data: bytes) -> str:
         generation = str(next(self._generations))
         self._objects[path] = StoredObject(bytes(data), generation)
+        self._modified[path] = time.time()
         return generation
 
     def upload(self, path: str, source: Path) -> FileEntry:
@@ -66,6 +69,10 @@ class MemoryStore:
             partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
             partial.write_bytes(stored.data)
             return partial.replace(target)
+
+    def checksum(self, path: str) -> str | None:
+        stored = self.get(path)
+        return None if stored is None else bytes_crc32c(stored.data)
 
     def delete(self, path: str) -> None:
         with self._lock:

@@ -120,6 +120,10 @@ class FaultyStore:
         self.wait()
         return self.inner.fetch(path, entry, target)
 
+    def checksum(self, path: str) -> str | None:
+        self.wait()
+        return self.inner.checksum(path)
+
     def delete(self, path: str) -> None:
         self.wait()
         self.inner.delete(path)

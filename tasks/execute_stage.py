@@ -6,7 +6,7 @@ from stages.contract import CorruptInput
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import HeldBy, Lease, Observation, acquire
-from stages.store.manifest import Manifest, quarantine, read_manifest, write_spec
+from stages.store.manifest import Manifest, claim_manifest, quarantine, write_spec
 from tasks.attempt import Attempt
 from tasks.stage_work import Emit, StageDone, StageFailedError, StageWork
 
@@ -44,7 +44,7 @@ def _wait_for_lease(work: StageWork) -> Lease | Manifest:
     holder = this_holder(work.run_url)
     waiting = False
     while not work.stop.requested:
-        manifest = read_manifest(work.store, work.paths)
+        manifest = claim_manifest(work.store, work.paths)
         if manifest is not None:
             return manifest
         taken = acquire(work.store, work.paths, holder, observation)
@@ -59,7 +59,7 @@ def _wait_for_lease(work: StageWork) -> Lease | Manifest:
 
 def _look_again(work: StageWork, lease: Lease) -> Lease | Manifest:
     """The holder before us may have committed between our look at the manifest and its release."""
-    manifest = read_manifest(work.store, work.paths)
+    manifest = claim_manifest(work.store, work.paths)
     if manifest is None:
         return lease
     lease.release()

@@ -9,8 +9,7 @@ from pydantic import JsonValue, TypeAdapter
 from pipelines.spec.nodes import ExternalSource, StageNode, StageOutput
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths, kind_folder
-from stages.store.manifest import Quarantined, read_manifest, read_spec
-from stages.store.records import read_record
+from stages.store.manifest import read_manifest, read_spec
 
 _SHOWN_CHANGES = 3
 _LONGEST_VALUE = 40
@@ -87,12 +86,6 @@ def reason_to_run(node: StageNode, changes: tuple[FieldChange, ...] | None) -> s
     reasons = list(dict.fromkeys([*own, *upstream]))
     more = len(reasons) - _SHOWN_CHANGES
     return "; ".join(reasons[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
-
-
-def quarantine_reason(store: ConditionalStore, kind: str, key: str) -> str | None:
-    """Why the committed result of this key is not trusted any more, if that is so. The manifest must not be valid."""
-    record = read_record(store, StagePaths(kind, key).manifest, Quarantined)
-    return None if record is None else record.reason
 
 
 def _keys(store: ConditionalStore, kind: str) -> Iterator[str]:

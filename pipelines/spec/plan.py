@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from pipelines.spec.diagnostics import SpecError
-from pipelines.spec.explain import FieldChange, History, quarantine_reason, reason_to_run
+from pipelines.spec.explain import FieldChange, History, reason_to_run
 from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
 from pipelines.spec.nodes import ExternalSource, GateNode, Node, Pipeline, StageNode, StageOutput
 from pipelines.spec.selection import Selection, select
@@ -18,7 +18,7 @@ from stages.errors import UserError
 from stages.sources.resolve import resolve
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
-from stages.store.manifest import Manifest, check_files, quarantine, read_manifest
+from stages.store.manifest import Manifest, check_files, claim_manifest, quarantine, why_lost
 from stages.store.progress import committed_points
 from stages.store.salts import read_salt, write_salt
 
@@ -101,8 +101,9 @@ def make_plan(
 ) -> Plan:
     """Compare a pipeline with what its store holds.
 
-    Reads only, but for `force`: it writes a new salt for each of these stages, which enters their keys in this and in
-    every later plan. A plan that is made again for the same run must not force again.
+    Reads only, but for two things: a hit on a result that is condemned as garbage saves it, and `force` writes a new
+    salt for each of these stages, which enters their keys in this and in every later plan. A plan that is made again
+    for the same run must not force again.
 
     Raises:
         SpecError: an external input cannot be found.
@@ -193,7 +194,7 @@ class _Planner:
 
     def _decide(self, node: StageNode, key: str, payload: bytes, sources: Mapping[str, SourceRef]) -> PlannedNode:
         paths = StagePaths(node.kind, key)
-        manifest = read_manifest(self._store, paths)
+        manifest = claim_manifest(self._store, paths)
         damage = self._damage(manifest) if manifest else None
         if manifest is not None and damage is None:
             reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
@@ -214,9 +215,9 @@ class _Planner:
             best = points[0]
             reason = f"from step {best.step} of attempt {best.attempt.partition('-')[0]}"
             return PlannedNode(node, "resume", reason, key, payload, sources, resume_step=best.step)
-        quarantined = quarantine_reason(self._store, node.kind, key)
-        if quarantined is not None:
-            return PlannedNode(node, "run", f"quarantined: {quarantined}", key, payload, sources)
+        lost = why_lost(self._store, StagePaths(node.kind, key))
+        if lost is not None:
+            return PlannedNode(node, "run", lost, key, payload, sources)
         others = {planned.key for planned in self.planned.values() if planned.key} | {key}
         changes = self._history.changes(node.kind, payload, others)
         reason = reason_to_run(node, changes)

@@ -152,6 +152,18 @@ def claim_manifest(store: ConditionalStore, paths: StagePaths) -> Manifest | Non
                 return None
 
 
+def why_lost(store: ConditionalStore, paths: StagePaths) -> str | None:
+    """Why a result that was committed is absent, if that is so."""
+    found = read_manifest_file(store, paths)
+    match found.content if found else None:
+        case Quarantined(reason=reason):
+            return f"quarantined: {reason}"
+        case Swept(swept_at=moment):
+            return f"collected as garbage {moment[:19].replace('T', ' ')} UTC"
+        case _:
+            return None
+
+
 def manifest_digest(manifest: Manifest) -> str:
     """sha256 of what was committed: key and files, whoever made them and wherever they lie now."""
     outputs = {name: [(f.path, f.size, f.crc32c) for f in files] for name, files in manifest.outputs.items()}

@@ -19,6 +19,7 @@ from stages.store.manifest import (
     manifest_digest,
     read_manifest,
     read_manifest_file,
+    why_lost,
 )
 from stages.store.memory import MemoryStore
 from stages.store.records import encode
@@ -78,8 +79,10 @@ def test_a_swept_result_is_absent_and_the_next_commit_replaces_it(
     store.swap(paths.manifest, encode(Swept(attempt=manifest.attempt, swept_at=NOW)), stored.generation)
     assert read_manifest(store, paths) is None
     assert claim_manifest(store, paths) is None
+    assert why_lost(store, paths) == "collected as garbage 2026-01-01 00:00:00 UTC"
     again = commit(store, paths, upload_manifest)
     assert (again.epoch, read_manifest(store, paths)) == (2, again)
+    assert why_lost(store, paths) is None
 
 
 def test_an_attempt_that_worked_while_the_result_was_condemned_commits_its_own(

@@ -147,6 +147,16 @@ class ProgressPoint(Strict):
     step: int
 
 
+class ClusterRequest(Strict):
+    """The place of a process among those that run a stage together."""
+
+    coordinator: str
+    """Address at which process 0 brings them together, as host:port."""
+    num_processes: int
+    process_id: int
+    """From 0; process 0 leads: it alone commits, and writes metrics and outputs."""
+
+
 class StageRequest(Strict):
     """All that a stage process needs to run one attempt; the only argument of `python -m stages`."""
 
@@ -173,6 +183,8 @@ class StageRequest(Strict):
     """A local folder shared between attempts: downloaded sources and compiled programs."""
     beat_fd: int | None = None
     """File descriptor on which beats are written as JSON lines."""
+    cluster: ClusterRequest | None = None
+    """Given where several processes run the stage."""
 
 
 class Beat(Strict):

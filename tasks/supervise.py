@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stages.contract import Beat, StageResult
 from tasks.causes import Cause, OutOfMemoryWatch, cause_of_exit, describe_exit
-from tasks.launchers.local import LocalChild
+from tasks.launchers.launcher import Child
 from tasks.stopping import StopSignal
 
 POLL_SECONDS = 0.1
@@ -54,7 +54,7 @@ class BeatWatch:
 
 
 def supervise(
-    child: LocalChild, beats: BeatWatch, deadlines: Deadlines, stop: StopSignal, lease_lost: threading.Event
+    child: Child, beats: BeatWatch, deadlines: Deadlines, stop: StopSignal, lease_lost: threading.Event
 ) -> Ending:
     """Wait for the end of `child`, and bring it about when a deadline passes, `stop` is set or the lease is lost.
 
@@ -85,7 +85,7 @@ def supervise(
     assert returncode is not None
     cause = cause_of_exit(returncode, result, memory.happened())
     detail = result.message if result is not None else ""
-    return Ending(cause, detail or describe_exit(returncode), result)
+    return Ending(cause, child.blamed + (detail or describe_exit(returncode)), result)
 
 
 def _is_done(returncode: int | None, result: StageResult | None) -> bool:

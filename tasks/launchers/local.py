@@ -7,40 +7,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from pydantic import ValidationError
 
-from stages.contract import RESULT_FILE, Beat, StageRequest, StageResult
+from stages.contract import RESULT_FILE, Beat, StageResult
+from tasks.launchers.launcher import Launch
 
 REQUEST_FILE = "request.json"
 READER_SECONDS = 5.0
 LINE_BYTES = 65536
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 """Accelerator to `JAX_PLATFORMS`, so that a missing device is an error and not a silent fall-back to the CPU."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What to start.
-
-    Attributes:
-        request: the attempt; its scratch folder is made.
-        python: interpreter, None for the running one.
-        accelerator: device set that the stage uses.
-        inherited: descriptors that the process keeps open as long as it lives.
-        on_line: gets each line of stdout and stderr, from a thread.
-        on_beat: gets each beat, from a thread.
-    """
-
-    request: StageRequest
-    python: str | None
-    accelerator: str
-    on_line: Callable[[str], None]
-    on_beat: Callable[[Beat], None]
-    inherited: tuple[int, ...] = ()
 
 
 class LocalChild:
@@ -90,6 +69,10 @@ class LocalChild:
         except subprocess.TimeoutExpired:
             return None
 
+    def await_end(self) -> None:
+        """Return when the leader has ended."""
+        self._process.wait()
+
     def terminate(self) -> None:
         """Ask the group to save and stop."""
         _signal_group(self.pid, signal.SIGTERM)
@@ -109,6 +92,11 @@ class LocalChild:
         self._process.stdin.close()
         for reader in self._readers:
             reader.join(READER_SECONDS)
+
+    @property
+    def blamed(self) -> str:
+        """Nobody in particular: the process is alone."""
+        return ""
 
     def result(self) -> StageResult | None:
         """What the process wrote about its end; None if it did not get that far."""

@@ -19,7 +19,8 @@ import os, sys, threading
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 from stages.contract import StageRequest
-from tasks.launchers.local import Launch, LocalChild
+from tasks.launchers.launcher import Launch
+from tasks.launchers.local import LocalChild
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, supervise
 request = StageRequest.model_validate_json(Path(sys.argv[2]).read_text())

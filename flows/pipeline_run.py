@@ -88,6 +88,7 @@ class PipelineRun:
             locks=state_dir() / "locks",
             display=self.around.display,
             stop=self.around.stop,
+            run_id=self._record.run_id,
         )
 
     def started(self, node_id: str) -> None:

@@ -18,8 +18,9 @@ from tasks.causes import Cause
 from tasks.child_log import ChildLog
 from tasks.device_lock import acquire_devices
 from tasks.launchers.local import Launch, LocalChild
+from tasks.observer import StageObserver
 from tasks.scratch import Scratch
-from tasks.stage_work import Emit, StageDone, StageFailedError, StageWork
+from tasks.stage_work import StageDone, StageFailedError, StageWork
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
 OUTCOMES: dict[Cause, Outcome] = {"preempted": "preempted", "stopped": "preempted", "fenced": "fenced"}
@@ -28,10 +29,10 @@ OUTCOMES: dict[Cause, Outcome] = {"preempted": "preempted", "stopped": "preempte
 class Attempt:
     """An attempt that holds `lease`; `run` ends with the lease released."""
 
-    def __init__(self, work: StageWork, lease: Lease, emit: Emit) -> None:
+    def __init__(self, work: StageWork, lease: Lease, observer: StageObserver) -> None:
         self._work = work
         self._lease = lease
-        self._emit = emit
+        self._observer = observer
         self._lost = threading.Event()
         self._started = time.monotonic()
         self._record = AttemptRecord(
@@ -60,7 +61,7 @@ class Attempt:
             self._release()
 
     def _on_lost(self, reason: str) -> None:
-        self._emit(f"lease lost: {reason}")
+        self._observer.note(f"lease lost: {reason}")
         self._lost.set()
 
     def _release(self) -> None:
@@ -76,8 +77,6 @@ class Attempt:
 
     def _run_and_commit(self) -> StageDone:
         resume = committed_points(self._work.store, self._work.paths)
-        if resume:
-            self._work.display.note(self._work.node.id, f"resuming after step {resume[0].step}")
         ending = self._run_child(resume)
         if ending.cause is not None or ending.result is None:
             cause = ending.cause or "bug"
@@ -88,7 +87,7 @@ class Attempt:
     def _run_child(self, resume: list[ProgressPoint]) -> Ending:
         work, node = self._work, self._work.node
         segments = SegmentWriter(work.store, work.paths.attempt(self._lease.attempt).log)
-        log = ChildLog(segments, self._emit)
+        log = ChildLog(segments, self._observer.log)
         scratch = Scratch(work.cache / "scratch", self._lease.attempt)
         inherited = [scratch.descriptor]
         devices = None
@@ -99,7 +98,8 @@ class Attempt:
                     return self._given_up()
                 inherited.append(devices.descriptor)
             self._started = time.monotonic()
-            beats = BeatWatch(functools.partial(work.display.beat, node.id))
+            self._observer.running(f"resuming after step {resume[0].step}" if resume else "")
+            beats = BeatWatch(self._observer.beat)
             launch = Launch(
                 request=self._request(resume, str(scratch.path)),
                 python=node.resources.python,
@@ -126,7 +126,7 @@ class Attempt:
         return Ending("stopped", self._work.stop.reason, None)
 
     def _show_wait(self) -> None:
-        self._work.display.note(self._work.node.id, f"waiting for the {self._work.node.resources.accelerator}")
+        self._observer.waiting(f"waiting for the {self._work.node.resources.accelerator}")
 
     def _request(self, resume: list[ProgressPoint], scratch: str) -> StageRequest:
         work = self._work

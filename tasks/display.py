@@ -104,6 +104,32 @@ class Display:
             self._console.print(escape(text), highlight=False, soft_wrap=True)
 
 
+class StageDisplay:
+    """One stage on the display; implements `StageObserver`."""
+
+    def __init__(self, display: Display, stage: str) -> None:
+        self._display = display
+        self._stage = stage
+
+    def waiting(self, text: str) -> None:
+        self._display.note(self._stage, text)
+
+    def running(self, text: str) -> None:
+        self._display.note(self._stage, text or "running")
+
+    def preempted(self, text: str) -> None:
+        self._display.note(self._stage, text)
+
+    def note(self, text: str) -> None:
+        self._display.note(self._stage, text)
+
+    def beat(self, beat: Beat) -> None:
+        self._display.beat(self._stage, beat)
+
+    def log(self, line: str) -> None:
+        """Too many for a terminal; they are in the log of the run."""
+
+
 def describe_numbers(numbers: dict[str, float]) -> str:
     """For example `loss 1.204  350 tokens/s`."""
     return "  ".join(_describe_number(name, value) for name, value in numbers.items())

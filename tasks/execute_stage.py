@@ -8,12 +8,13 @@ from stages.store.layout import StagePaths
 from stages.store.lease import HeldBy, Lease, Observation, acquire
 from stages.store.manifest import Manifest, claim_manifest, quarantine, write_spec
 from tasks.attempt import Attempt
-from tasks.stage_work import Emit, StageDone, StageFailedError, StageWork
+from tasks.observer import StageObserver
+from tasks.stage_work import StageDone, StageFailedError, StageWork
 
 WAIT_SECONDS = 1.0
 
 
-def execute_stage(work: StageWork, emit: Emit) -> StageDone:
+def execute_stage(work: StageWork, observer: StageObserver) -> StageDone:
     """Run the stage, or take the result of whoever else runs it.
 
     Raises:
@@ -24,21 +25,21 @@ def execute_stage(work: StageWork, emit: Emit) -> StageDone:
     write_spec(work.store, work.paths, work.payload)
     preemptions_left = work.node.retry.preempted_max
     while True:
-        taken = _wait_for_lease(work)
+        taken = _wait_for_lease(work, observer)
         if isinstance(taken, Manifest):
             return StageDone("Reused", taken, time.monotonic() - started)
         try:
-            return Attempt(work, taken, emit).run()
+            return Attempt(work, taken, observer).run()
         except StageFailedError as error:
             if error.corrupt is not None:
                 _quarantine_producer(work, error.corrupt, error.message)
             if error.cause != "preempted" or preemptions_left == 0:
                 raise
         preemptions_left -= 1
-        emit(f"preempted, {preemptions_left} more are allowed; going on from what was saved")
+        observer.preempted(f"preempted, {preemptions_left} more are allowed; going on from what was saved")
 
 
-def _wait_for_lease(work: StageWork) -> Lease | Manifest:
+def _wait_for_lease(work: StageWork, observer: StageObserver) -> Lease | Manifest:
     """The lease, or the result if there is one by the time that the lease is free."""
     observation = Observation()
     holder = this_holder(work.run_url)
@@ -51,7 +52,7 @@ def _wait_for_lease(work: StageWork) -> Lease | Manifest:
         if isinstance(taken, Lease):
             return _look_again(work, taken)
         if not waiting:
-            work.display.note(work.node.id, f"waiting for {_describe_holder(taken)}")
+            observer.waiting(f"waiting for {_describe_holder(taken)}")
             waiting = True
         work.stop.wait(WAIT_SECONDS)
     raise StageFailedError("stopped", work.stop.reason)

@@ -10,8 +10,9 @@ from prefect.tasks import Task
 
 from pipelines.spec.nodes import Retry
 from stages.errors import StorageError
-from tasks.display import describe_seconds, describe_steps
+from tasks.display import StageDisplay, describe_seconds, describe_steps
 from tasks.execute_stage import execute_stage
+from tasks.observer import LineObserver, Observers
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 
 
@@ -26,7 +27,8 @@ def run_stage(work: StageWork) -> State[StageDone]:
     work.display.start(stage, "starting")
     try:
         with work.stop.busy():
-            done = execute_stage(work, get_run_logger().info)
+            observer = Observers(StageDisplay(work.display, stage), LineObserver(get_run_logger().info))
+            done = execute_stage(work, observer)
     except StorageError as error:
         failure = StageFailedError("storage", str(error), "storage" in work.node.retry.on)
         work.display.end(stage, _describe_failure(failure, work.node.retry))

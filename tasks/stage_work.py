@@ -1,6 +1,6 @@
 """One stage to run, and how that may turn out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,6 +31,8 @@ class StageWork:
         locks: folder of the device locks.
         display: shows its progress.
         stop: ends it early.
+        run_id: the run that this is done for; a run that its scheduler starts again keeps its id.
+        takeover: take the stage from another run that works on it, whatever `on_conflict` says.
     """
 
     node: StageNode
@@ -44,6 +46,8 @@ class StageWork:
     locks: Path
     display: Display
     stop: StopSignal
+    run_id: str
+    takeover: bool = False
 
     @property
     def paths(self) -> StagePaths:
@@ -73,7 +77,3 @@ class StageFailedError(TemperError):
         self.message = message
         self.retriable = retriable
         self.corrupt = corrupt
-
-
-Emit = Callable[[str], None]
-"""Takes a line for the log of the run."""

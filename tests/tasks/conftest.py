@@ -82,6 +82,39 @@ def start_probe(tmp_path: Path, probe_python: str, store: ConditionalStore) -> I
         child.close()
 
 
+@dataclass
+class Witness:
+    """Keeps what it observes of a stage, in words."""
+
+    told: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+
+    def waiting(self, text: str) -> None:
+        self.told.append(f"waiting: {text}")
+
+    def running(self, text: str) -> None:
+        self.told.append(f"running: {text}")
+
+    def preempted(self, text: str) -> None:
+        self.told.append(f"preempted: {text}")
+
+    def note(self, text: str) -> None:
+        self.told.append(f"note: {text}")
+
+    def beat(self, beat: Beat) -> None:
+        self.beats.append(beat)
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def witness() -> Witness:
+    """An observer that remembers."""
+    return Witness()
+
+
 MakeWork = Callable[..., StageWork]
 
 
@@ -97,6 +130,7 @@ def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> Mak
         stop: StopSignal | None = None,
         share: bool = True,
         grace: float = 5.0,
+        run_id: str = "run-1",
         **config: object,
     ) -> StageWork:
         node = StageNode(
@@ -123,6 +157,7 @@ def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> Mak
             locks=tmp_path / "locks",
             display=Display(Console(file=StringIO())),
             stop=stop or StopSignal(),
+            run_id=run_id,
         )
 
     return make

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,14 @@ from stages.store.manifest import read_manifest
 from stages.store.records import encode, read_record
 from tasks.device_lock import acquire_devices
 from tasks.execute_stage import execute_stage
+from tasks.observer import Observers
 from tasks.stage_work import StageFailedError, StageWork
 from tasks.stopping import StopSignal
 
 MakeWork = Callable[..., StageWork]
 
 
-def ignore(line: str) -> None:
-    """No log."""
+IGNORE = Observers()
 
 
 def outcomes(work: StageWork) -> list[tuple[str, str]]:
@@ -37,10 +38,10 @@ def outcomes(work: StageWork) -> list[tuple[str, str]]:
 
 def test_a_stage_is_committed_once_and_then_reused(make_work: MakeWork) -> None:
     work = make_work()
-    first = execute_stage(work, ignore)
+    first = execute_stage(work, IGNORE)
     assert (first.state, first.first_step, first.last_step) == ("Committed", 1, 3)
     assert first.manifest == read_manifest(work.store, work.paths)
-    assert execute_stage(work, ignore).state == "Reused"
+    assert execute_stage(work, IGNORE).state == "Reused"
     assert outcomes(work) == [("committed", "")]
     assert not list((work.cache / "scratch").iterdir())
 
@@ -49,7 +50,7 @@ def test_the_lease_is_released_after_success_and_after_failure(make_work: MakeWo
     for key, fault in (("aa" * 32, "none"), ("bb" * 32, "bug")):
         work = make_work(key=key, fault=fault)
         try:
-            execute_stage(work, ignore)
+            execute_stage(work, IGNORE)
         except StageFailedError:
             assert fault == "bug"
         lease = read_record(work.store, work.paths.lease, LeaseRecord)
@@ -57,29 +58,32 @@ def test_the_lease_is_released_after_success_and_after_failure(make_work: MakeWo
         assert lease.state == "released"
 
 
-def test_the_log_of_the_child_is_in_the_store_and_a_limited_part_of_it_is_passed_on(make_work: MakeWork) -> None:
-    lines: list[str] = []
+def test_the_log_of_the_child_is_in_the_store_and_a_limited_part_of_it_is_passed_on(
+    make_work: MakeWork, witness: Any
+) -> None:
     work = make_work()
-    done = execute_stage(work, lines.append)
-    assert "start after step 0" in lines
+    done = execute_stage(work, witness)
+    assert "start after step 0" in witness.lines
     stored = work.store.get(work.paths.attempt(done.manifest.attempt).log(0))
     assert stored is not None
-    assert stored.data.decode().splitlines() == lines
+    assert stored.data.decode().splitlines() == witness.lines
 
 
 def test_a_stage_that_another_process_holds_is_waited_for_and_its_result_reused(
-    make_work: MakeWork, store: ConditionalStore
+    make_work: MakeWork, store: ConditionalStore, witness: Any
 ) -> None:
-    held = acquire(store, make_work().paths, this_holder(), Observation())
+    held = acquire(store, make_work().paths, this_holder("http://other/run"), Observation())
     assert isinstance(held, Lease)
     results: list[str] = []
-    waiter = threading.Thread(target=lambda: results.append(execute_stage(make_work(), ignore).state))
+    waiter = threading.Thread(target=lambda: results.append(execute_stage(make_work(), witness).state))
     waiter.start()
     waiter.join(1.5)
     assert waiter.is_alive()
     held.release()
     waiter.join(30)
     assert results == ["Committed"]
+    assert witness.told == ["waiting: waiting for http://other/run", "running: "]
+    assert [beat.step for beat in witness.beats] == [1, 2, 3]
 
 
 def test_a_stop_ends_the_wait_for_a_lease_and_for_the_devices(make_work: MakeWork, store: ConditionalStore) -> None:
@@ -88,12 +92,12 @@ def test_a_stop_ends_the_wait_for_a_lease_and_for_the_devices(make_work: MakeWor
     stop = StopSignal()
     threading.Timer(0.5, stop.request, ["received SIGINT"]).start()
     with pytest.raises(StageFailedError, match="received SIGINT") as caught:
-        execute_stage(make_work(stop=stop), ignore)
+        execute_stage(make_work(stop=stop), IGNORE)
     assert caught.value.cause == "stopped"
 
 
 def run_together(*works: StageWork) -> None:
-    threads = [threading.Thread(target=execute_stage, args=(work, ignore)) for work in works]
+    threads = [threading.Thread(target=execute_stage, args=(work, IGNORE)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -122,14 +126,21 @@ def test_waiting_for_the_devices_counts_against_no_timeout(make_work: MakeWork, 
     work = make_work(share=False)
     limits = dataclasses.replace(work.node.timeout, total=5.8, stall=5.8)
     work = dataclasses.replace(work, node=dataclasses.replace(work.node, timeout=limits))
-    done = execute_stage(work, ignore)
+    done = execute_stage(work, IGNORE)
     assert done.seconds < 5.8
 
 
-def test_a_preempted_stage_goes_on_from_what_it_saved_until_its_budget_is_used_up(make_work: MakeWork) -> None:
+def test_a_preempted_stage_goes_on_from_what_it_saved_until_its_budget_is_used_up(
+    make_work: MakeWork, witness: Any
+) -> None:
     work = make_work(fault="preempted", preempted_max=1)
     with pytest.raises(StageFailedError, match="saved") as caught:
-        execute_stage(work, ignore)
+        execute_stage(work, witness)
+    assert witness.told == [
+        "running: ",
+        "preempted: preempted, 0 more are allowed; going on from what was saved",
+        "running: resuming after step 1",
+    ]
     assert (caught.value.cause, caught.value.retriable) == ("preempted", False)
     assert outcomes(work) == [("preempted", "preempted")] * 2
 
@@ -144,7 +155,7 @@ def test_a_stolen_lease_kills_the_child_and_nothing_is_committed(
     thief = threading.Thread(target=steal_when_running, args=(work, pids))
     thief.start()
     with pytest.raises(StageFailedError) as caught:
-        execute_stage(work, ignore)
+        execute_stage(work, IGNORE)
     thief.join()
     assert (caught.value.cause, caught.value.retriable) == ("fenced", False)
     assert read_manifest(store, work.paths) is None
@@ -174,14 +185,14 @@ def is_running(pid: str) -> bool:
 
 
 def test_a_corrupt_input_puts_its_producer_into_quarantine(make_work: MakeWork, store: ConditionalStore) -> None:
-    made = execute_stage(make_work(), ignore).manifest
+    made = execute_stage(make_work(), IGNORE).manifest
     files = made.outputs["report"]
     damaged = tuple(entry.model_copy(update={"crc32c": "00000000"}) for entry in files)
     given = StoredInput(
         stage="probe", key=made.key, output="report", folder=made.output_folder("report"), files=damaged
     )
     with pytest.raises(StageFailedError, match="crc32c") as caught:
-        execute_stage(make_work("probe_consumer", key="cd" * 32, inputs={"report": given}), ignore)
+        execute_stage(make_work("probe_consumer", key="cd" * 32, inputs={"report": given}), IGNORE)
     assert caught.value.cause == "corrupt"
     assert read_manifest(store, StagePaths("probe", made.key)) is None
 
@@ -191,6 +202,6 @@ def test_an_interpreter_that_is_not_there_is_the_users_error(make_work: MakeWork
     resources = dataclasses.replace(work.node.resources, python="/nowhere/python")
     work = dataclasses.replace(work, node=dataclasses.replace(work.node, resources=resources))
     with pytest.raises(StageFailedError, match="cannot start /nowhere/python") as caught:
-        execute_stage(work, ignore)
+        execute_stage(work, IGNORE)
     assert caught.value.cause == "user_error"
     assert outcomes(work) == [("failed", "user_error")]

@@ -8,7 +8,20 @@ from pipelines.actions.reports import Report
 from pipelines.spec.diagnostics import did_you_mean
 from pipelines.spec.nodes import Condition, GateNode
 from pipelines.spec.references import OutputReference
-from pipelines.spec.require import Combine, Compare, Comparison, Delta, Expression, Metric, Not, Number, Truth
+from pipelines.spec.require import (
+    Combine,
+    Compare,
+    Comparison,
+    Delta,
+    Expression,
+    Metric,
+    Not,
+    Number,
+    ReportMetric,
+    ReportReference,
+    String,
+    Truth,
+)
 from pipelines.statistics import Interval, paired_difference
 from stages.errors import UserError
 
@@ -52,7 +65,7 @@ class GateOutcome:
         return tuple(str(requirement) for requirement in self.requirements)
 
 
-def evaluate_gate(gate: GateNode, reports: Mapping[OutputReference, Report]) -> GateOutcome:
+def evaluate_gate(gate: GateNode, reports: Mapping[ReportReference, Report]) -> GateOutcome:
     """Decide a gate.
 
     Args:
@@ -67,7 +80,7 @@ def evaluate_gate(gate: GateNode, reports: Mapping[OutputReference, Report]) -> 
 
 
 def _decide(
-    gate: GateNode, requirement: Condition, own: Report, reports: Mapping[OutputReference, Report]
+    gate: GateNode, requirement: Condition, own: Report, reports: Mapping[ReportReference, Report]
 ) -> RequirementOutcome:
     decision = _Decision(own, reports)
     try:
@@ -80,7 +93,7 @@ def _decide(
 class _Decision:
     """Evaluates one requirement, and notes the numbers on the way; every part is evaluated, so that all are noted."""
 
-    def __init__(self, own: Report, reports: Mapping[OutputReference, Report]) -> None:
+    def __init__(self, own: Report, reports: Mapping[ReportReference, Report]) -> None:
         self._own = own
         self._reports = reports
         self.numbers: list[str] = []
@@ -95,36 +108,52 @@ class _Decision:
                 values = [self.condition(part) for part in parts]
                 return all(values) if word == "and" else any(values)
             case Compare(operator=comparison, left=left, right=right):
+                return self._compare(comparison, left, right)
+            case Number() | String() | Metric() | ReportMetric() | Delta():
+                raise AssertionError("the parser lets no value stand for a condition")
+
+    def _compare(self, comparison: Comparison, left: Expression, right: Expression) -> bool:
+        match left, right:
+            case (String(value=one), String(value=other)) | (Truth(value=one), Truth(value=other)):
+                return (one == other) == (comparison == "==")
+            case _:
                 return _COMPARE[comparison](self.number(left), self.number(right))
-            case Number() | Metric() | Delta():
-                raise AssertionError("the parser lets no number stand for a condition")
 
     def number(self, expression: Expression) -> float:
         match expression:
             case Number(value=value):
                 return value
             case Metric(name=name):
-                value = self._metric(name)
+                value = _metric(self._own, name)
                 self.numbers.append(f"{name} = {value:.4g}")
+                return value
+            case ReportMetric(report=report, name=name):
+                value = _metric(self._reports[report], name)
+                self.numbers.append(f"{name} of {report.stage} = {value:.4g}")
                 return value
             case Delta():
                 return self._delta(expression)
-            case Truth() | Compare() | Combine() | Not():
-                raise AssertionError("the parser lets no condition stand for a number")
-
-    def _metric(self, name: str) -> float:
-        if name not in self._own.metrics:
-            hint = did_you_mean(name, self._own.metrics) or f"; it has {', '.join(sorted(self._own.metrics))}"
-            raise UserError(f"the report has no metric `{name}`{hint}")
-        return self._own.metrics[name]
+            case String() | Truth() | Compare() | Combine() | Not():
+                raise AssertionError("the parser compares numbers with numbers only")
 
     def _delta(self, delta: Delta) -> float:
         interval = metric_difference(self._own, self._reports[delta.report], delta.metric)
         self.numbers.append(
-            f"{delta.metric} differs from {delta.report.stage} by {interval.mean:+.4f}, "
+            f"{delta.metric} differs from {_name(delta.report)} by {interval.mean:+.4f}, "
             f"95% interval {interval.low:+.4f} to {interval.high:+.4f}"
         )
         return interval.mean if delta.function == "delta" else interval.low
+
+
+def _metric(report: Report, name: str) -> float:
+    if name not in report.metrics:
+        hint = did_you_mean(name, report.metrics) or f"; it has {', '.join(sorted(report.metrics))}"
+        raise UserError(f"the report has no metric `{name}`{hint}")
+    return report.metrics[name]
+
+
+def _name(report: ReportReference) -> str:
+    return report.stage if isinstance(report, OutputReference) else report.name
 
 
 def metric_difference(report: Report, other: Report, metric: str) -> Interval:

@@ -77,6 +77,9 @@ class _Interpolation:
                 hint = did_you_mean(name, self._params.values)
                 self._problems.add(place, path, f"unknown parameter `{name}`{hint}")
                 return None
+            case _:
+                self._problems.add(place, path, f"`${{{reference}}}` cannot stand here")
+                return None
 
 
 def _takes_outputs(path: KeyPath) -> bool:

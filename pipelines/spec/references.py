@@ -1,7 +1,9 @@
-"""References in a pipeline file: `${params.x}` and `${stages.id.outputs.name}`."""
+"""References in a pipeline file, such as `${params.x}` and `${stages.id.outputs.name}`."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pipelines.spec.diagnostics import did_you_mean
 
@@ -12,10 +14,13 @@ class ParamReference:
 
     name: str
 
+    def __str__(self) -> str:
+        return f"params.{self.name}"
+
 
 @dataclass(frozen=True)
 class OutputReference:
-    """`${stages.stage.outputs.output}`."""
+    """`${stages.stage.outputs.output}`; `dpo[beta=0.1]` is one instance of a fanned-out stage, `dpo[*]` all of them."""
 
     stage: str
     output: str
@@ -24,12 +29,100 @@ class OutputReference:
         return f"stages.{self.stage}.outputs.{self.output}"
 
 
-Reference = ParamReference | OutputReference
+@dataclass(frozen=True)
+class MetricReference:
+    """`${stages.stage.outputs.report.metric}`."""
 
-PARAM_PATTERN = r"\$\{params\.[A-Za-z][A-Za-z0-9_-]*\}"
-"""A reference to a parameter; for editors."""
+    report: OutputReference
+    metric: str
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+    def __str__(self) -> str:
+        return f"{self.report}.{self.metric}"
+
+
+@dataclass(frozen=True)
+class MatrixReference:
+    """`${matrix.axis}`: the value of the instance's own cell."""
+
+    axis: str
+
+    def __str__(self) -> str:
+        return f"matrix.{self.axis}"
+
+
+@dataclass(frozen=True)
+class EachReference:
+    """`${each.outputs.output}`, of the instance that this one goes with, or a metric of that report."""
+
+    output: str
+    metric: str | None = None
+
+    def __str__(self) -> str:
+        return f"each.outputs.{self.output}{f'.{self.metric}' if self.metric else ''}"
+
+    def of(self, stage: str) -> OutputReference | MetricReference:
+        """The reference to the output of that instance."""
+        output = OutputReference(stage, self.output)
+        return output if self.metric is None else MetricReference(output, self.metric)
+
+
+@dataclass(frozen=True)
+class EachMatrixReference:
+    """`${each.matrix.axis}`: the value of the cell of the instance that this one goes with."""
+
+    axis: str
+
+    def __str__(self) -> str:
+        return f"each.matrix.{self.axis}"
+
+
+@dataclass(frozen=True)
+class AliasReference:
+    """`${aliases.name}`: what an alias of the store points to."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"aliases.{self.name}"
+
+
+@dataclass(frozen=True)
+class EnvReference:
+    """`${env.NAME}`: a variable of the environment of whoever reads the file."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"env.{self.name}"
+
+
+@dataclass(frozen=True)
+class RunReference:
+    """`${run.id}` and `${run.date}`, the day in UTC on which it was made."""
+
+    name: Literal["id", "date"]
+
+    def __str__(self) -> str:
+        return f"run.{self.name}"
+
+
+Reference = (
+    ParamReference
+    | OutputReference
+    | MetricReference
+    | MatrixReference
+    | EachReference
+    | EachMatrixReference
+    | AliasReference
+    | EnvReference
+    | RunReference
+)
+
+VALUE_PATTERN = r"\$\{(params|matrix|each\.matrix)\.[A-Za-z][A-Za-z0-9_-]*\}"
+"""A reference that may stand for a setting; for editors."""
+
+_NAME = r"[A-Za-z][A-Za-z0-9_-]*"
+_STAGE = rf"{_NAME}(?:\[[^\[\]]*\])?"
 
 
 class ReferenceSyntaxError(ValueError):
@@ -66,20 +159,68 @@ def parse_template(text: str) -> tuple[str | Reference, ...]:
     return tuple(pieces)
 
 
+def escaped(literal: str) -> str:
+    """Text that `parse_template` reads as this literal."""
+    return literal.replace("${", "$${")
+
+
 def parse_reference(inside: str) -> Reference:
     """The reference between `${` and `}`.
 
     Raises:
-        ReferenceSyntaxError: it has neither of the two forms.
+        ReferenceSyntaxError: it has none of the forms.
     """
-    parts = inside.strip().split(".")
-    well_named = all(_NAME.fullmatch(part) for part in parts)
-    if well_named and parts[0] == "params" and len(parts) == 2:
-        return ParamReference(parts[1])
-    if well_named and parts[0] == "stages" and len(parts) == 4 and parts[2] == "outputs":
-        return OutputReference(parts[1], parts[3])
-    hint = did_you_mean(parts[0], ("params", "stages")) if parts[0] not in ("params", "stages") else ""
-    if not hint and len(parts) == 4:
-        hint = did_you_mean(parts[2], ("outputs",)) if parts[2] != "outputs" else ""
-    expected = "expected `${params.NAME}` or `${stages.ID.outputs.NAME}`"
-    raise ReferenceSyntaxError(f"bad reference `${{{inside}}}`: {expected}{hint}")
+    text = inside.strip()
+    for pattern, make in _FORMS:
+        found = re.fullmatch(pattern, text)
+        if found:
+            return make(*found.groups())
+    raise ReferenceSyntaxError(f"bad reference `${{{inside}}}`: {_expected(text)}")
+
+
+def _output(stage: str, output: str, metric: str | None) -> OutputReference | MetricReference:
+    reference = OutputReference(stage, output)
+    return reference if metric is None else MetricReference(reference, metric)
+
+
+def _run(name: str) -> RunReference:
+    return RunReference("id" if name == "id" else "date")
+
+
+_METRIC = r"(?:\.([A-Za-z_][A-Za-z0-9_]*))?"
+_FORMS: tuple[tuple[str, Callable[..., Reference]], ...] = (
+    (rf"params\.({_NAME})", ParamReference),
+    (rf"stages\.({_STAGE})\.outputs\.({_NAME}){_METRIC}", _output),
+    (rf"matrix\.({_NAME})", MatrixReference),
+    (rf"each\.outputs\.({_NAME}){_METRIC}", EachReference),
+    (rf"each\.matrix\.({_NAME})", EachMatrixReference),
+    (r"aliases\.([A-Za-z0-9][A-Za-z0-9_.-]*)", AliasReference),
+    (r"env\.([A-Za-z_][A-Za-z0-9_]*)", EnvReference),
+    (r"run\.(id|date)", _run),
+)
+_SHOWN: Mapping[str, str] = {
+    "params": "`${params.NAME}`",
+    "stages": "`${stages.ID.outputs.NAME}`",
+    "matrix": "`${matrix.NAME}`",
+    "each": "`${each.outputs.NAME}` or `${each.matrix.NAME}`",
+    "aliases": "`${aliases.NAME}`",
+    "env": "`${env.NAME}`",
+    "run": "`${run.id}` or `${run.date}`",
+}
+
+
+def _expected(text: str) -> str:
+    parts = text.split(".")
+    if parts[0] not in _SHOWN:
+        *roots, last = (f"`{root}`" for root in _SHOWN)
+        return did_you_mean_start(parts[0]) or f"it starts with {', '.join(roots)} or {last}"
+    middle = {"stages": 2, "each": 1}.get(parts[0])
+    words = {"stages": ("outputs",), "each": ("outputs", "matrix")}.get(parts[0], ())
+    wrong = parts[middle] if middle is not None and middle < len(parts) and parts[middle] not in words else None
+    return f"expected {_SHOWN[parts[0]]}{did_you_mean(wrong, words) if wrong else ''}"
+
+
+def did_you_mean_start(word: str) -> str:
+    """The form that was probably meant, by its first word."""
+    hint = did_you_mean(word, _SHOWN)
+    return f"expected {next(_SHOWN[root] for root in _SHOWN if f'`{root}`' in hint)}{hint}" if hint else ""

@@ -1,23 +1,33 @@
-"""The expressions of a gate's `require`: what they are made of, and their parser.
+"""The conditions of `require` and `if`: what they are made of, and their parser.
 
 or_expression  := and_expression ("or" and_expression)*
 and_expression := not_expression ("and" not_expression)*
 not_expression := "not" not_expression | comparison
 comparison     := operand (("<" | "<=" | ">" | ">=" | "==" | "!=") operand)?
-operand        := NUMBER | "true" | "false" | METRIC | call | "(" or_expression ")"
+operand        := NUMBER | STRING | "true" | "false" | METRIC | "${stages.ID.outputs.REPORT.METRIC}" | call
+                  | "(" or_expression ")"
 call           := ("delta" | "delta_low") "(" METRIC "," STRING ")"
+
+A metric alone, and a call, are about the gate's own report, so that they stand in `require` only.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipelines.spec.diagnostics import did_you_mean
-from pipelines.spec.references import OutputReference, ReferenceSyntaxError, parse_template
+from pipelines.spec.references import (
+    AliasReference,
+    MetricReference,
+    OutputReference,
+    ReferenceSyntaxError,
+    parse_template,
+)
 from pipelines.spec.require_tokens import RequireSyntaxError, Token, tokenize
 
 Comparison = Literal["<", "<=", ">", ">=", "==", "!="]
 DeltaName = Literal["delta", "delta_low"]
+ReportReference = OutputReference | AliasReference
 
 MAX_DEPTH = 50
 """Deepest nesting of parentheses and `not`."""
@@ -28,6 +38,14 @@ class Number:
     """A literal number."""
 
     value: float
+    column: int
+
+
+@dataclass(frozen=True)
+class String:
+    """Literal text."""
+
+    value: str
     column: int
 
 
@@ -48,18 +66,27 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class ReportMetric:
+    """A number of the report that a stage made."""
+
+    report: OutputReference
+    name: str
+    column: int
+
+
+@dataclass(frozen=True)
 class Delta:
     """`delta`: mean paired difference to another report; `delta_low`: lower end of its 95% interval."""
 
     function: DeltaName
     metric: str
-    report: OutputReference
+    report: ReportReference
     column: int
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Two numbers compared."""
+    """Two values of one kind compared: numbers; or texts or truths, for being equal only."""
 
     operator: Comparison
     left: "Expression"
@@ -84,47 +111,115 @@ class Not:
     column: int
 
 
-Expression = Number | Truth | Metric | Delta | Compare | Combine | Not
+Expression = Number | String | Truth | Metric | ReportMetric | Delta | Compare | Combine | Not
 
 _COMPARISONS: dict[str, Comparison] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "==": "==", "!=": "!="}
 _DELTAS: dict[str, DeltaName] = {"delta": "delta", "delta_low": "delta_low"}
 
 
 def parse_requirement(text: str) -> Expression:
-    """Parse a condition.
+    """Parse a condition of a gate.
 
     Raises:
-        RequireSyntaxError: it is not one, or compares what is no number, or is no condition; with the column.
+        RequireSyntaxError: it is not one, or compares what cannot be compared; with the column.
     """
     parser = _Parser(tokenize(text))
     expression = parser.or_expression()
     parser.expect("end")
-    _want(expression, condition=True)
+    _want_condition(expression)
     return expression
 
 
-def deltas(expression: Expression) -> Iterator[Delta]:
-    """Every comparison with another report, in the order of the text."""
+def parse_condition(text: str) -> Expression:
+    """Parse a condition of an `if`, which has no report of its own.
+
+    Raises:
+        RequireSyntaxError: as for a requirement, or it looks at a report of its own.
+    """
+    expression = parse_requirement(text)
+    for leaf in leaves(expression):
+        if isinstance(leaf, Metric):
+            wanted = f"`${{stages.ID.outputs.report.{leaf.name}}}`"
+            raise RequireSyntaxError(leaf.column, f"`{leaf.name}` of which report? Here a metric is {wanted}")
+        if isinstance(leaf, Delta):
+            raise RequireSyntaxError(leaf.column, f"`{leaf.function}` compares with a gate's own report: use a gate")
+    return expression
+
+
+def leaves(expression: Expression) -> Iterator[Number | String | Truth | Metric | ReportMetric | Delta]:
+    """The values that a condition is made of, in the order of the text."""
     match expression:
-        case Delta():
-            yield expression
         case Compare(left=left, right=right):
-            yield from deltas(left)
-            yield from deltas(right)
+            yield from leaves(left)
+            yield from leaves(right)
         case Combine(parts=parts):
             for part in parts:
-                yield from deltas(part)
+                yield from leaves(part)
         case Not(part=part):
-            yield from deltas(part)
-        case Number() | Truth() | Metric():
-            return
+            yield from leaves(part)
+        case _:
+            yield expression
 
 
-def _want(expression: Expression, condition: bool) -> None:
-    is_condition = isinstance(expression, Truth | Compare | Combine | Not)
-    if is_condition != condition:
-        wanted = "a condition, such as `accuracy >= 0.5`" if condition else "a number"
-        raise RequireSyntaxError(expression.column, f"expected {wanted} here")
+def reports(expression: Expression) -> Iterator[ReportReference]:
+    """Every report that a condition names, in the order of the text."""
+    for leaf in leaves(expression):
+        if isinstance(leaf, Delta | ReportMetric):
+            yield leaf.report
+
+
+def with_reports(expression: Expression, names: Mapping[OutputReference, OutputReference]) -> Expression:
+    """The condition with reports under other names; those that have none keep theirs."""
+    match expression:
+        case Compare(left=left, right=right):
+            return replace(expression, left=with_reports(left, names), right=with_reports(right, names))
+        case Combine(parts=parts):
+            return replace(expression, parts=tuple(with_reports(part, names) for part in parts))
+        case Not(part=part):
+            return replace(expression, part=with_reports(part, names))
+        case ReportMetric(report=report):
+            return replace(expression, report=names.get(report, report))
+        case Delta(report=OutputReference() as report):
+            return replace(expression, report=names.get(report, report))
+        case _:
+            return expression
+
+
+_Kind = Literal["number", "text", "truth", "condition"]
+_KIND_NAMES: Mapping[_Kind, str] = {
+    "number": "a number",
+    "text": "text",
+    "truth": "true or false",
+    "condition": "a condition",
+}
+
+
+def _kind(expression: Expression) -> _Kind:
+    match expression:
+        case Number() | Metric() | ReportMetric() | Delta():
+            return "number"
+        case String():
+            return "text"
+        case Truth():
+            return "truth"
+        case Compare() | Combine() | Not():
+            return "condition"
+
+
+def _want_condition(expression: Expression) -> None:
+    if _kind(expression) not in ("condition", "truth"):
+        raise RequireSyntaxError(expression.column, "expected a condition, such as `accuracy >= 0.5` here")
+
+
+def _check_comparison(comparison: Compare) -> None:
+    left, right = _kind(comparison.left), _kind(comparison.right)
+    if left == "condition":
+        raise RequireSyntaxError(comparison.left.column, "expected a value here, not a condition")
+    if right != left:
+        raise RequireSyntaxError(comparison.right.column, f"expected {_KIND_NAMES[left]} here")
+    if left != "number" and comparison.operator not in ("==", "!="):
+        message = f"`{comparison.operator}` compares numbers, not {_KIND_NAMES[left]}"
+        raise RequireSyntaxError(comparison.column, message)
 
 
 class _Parser:
@@ -164,7 +259,7 @@ class _Parser:
         if len(parts) == 1:
             return parts[0]
         for one in parts:
-            _want(one, condition=True)
+            _want_condition(one)
         return Combine(word, tuple(parts), column)
 
     def not_expression(self) -> Expression:
@@ -172,7 +267,7 @@ class _Parser:
             column = self._enter(self.take())
             part = self.not_expression()
             self._depth -= 1
-            _want(part, condition=True)
+            _want_condition(part)
             return Not(part, column)
         return self.comparison()
 
@@ -183,16 +278,20 @@ class _Parser:
             return left
         column = self.take().column
         right = self.operand()
-        _want(left, condition=False)
-        _want(right, condition=False)
+        compared = Compare(operator, left, right, column)
+        _check_comparison(compared)
         if self.next.kind == "symbol" and self.next.text in _COMPARISONS:
             raise RequireSyntaxError(self.next.column, "comparisons do not chain: join two with `and`")
-        return Compare(operator, left, right, column)
+        return compared
 
     def operand(self) -> Expression:
         token = self.take()
         if token.kind == "number":
             return Number(float(token.text), token.column)
+        if token.kind == "string":
+            return String(token.text, token.column)
+        if token.kind == "reference":
+            return _report_metric(token)
         if token.kind == "symbol" and token.text == "(":
             self._enter(token)
             inside = self.or_expression()
@@ -203,7 +302,7 @@ class _Parser:
             return Truth(token.text == "true", token.column)
         if token.kind == "name" and token.text not in ("and", "or", "not"):
             return self._call(token) if self.next.text == "(" else Metric(token.text, token.column)
-        raise RequireSyntaxError(token.column, f"expected a number or a metric, not {token.shown}")
+        raise RequireSyntaxError(token.column, f"expected a value or a metric, not {token.shown}")
 
     def _enter(self, token: Token) -> int:
         self._depth += 1
@@ -224,11 +323,27 @@ class _Parser:
         return Delta(function, metric, report, name.column)
 
 
-def _report(token: Token) -> OutputReference:
+def _report_metric(token: Token) -> ReportMetric:
+    reference = _whole_reference(token)
+    if isinstance(reference, MetricReference):
+        return ReportMetric(reference.report, reference.metric, token.column)
+    raise RequireSyntaxError(
+        token.column, f"expected a metric of a report, `${{stages.ID.outputs.report.METRIC}}`, not {token.shown}"
+    )
+
+
+def _report(token: Token) -> ReportReference:
+    reference = _whole_reference(token)
+    if isinstance(reference, OutputReference | AliasReference):
+        return reference
+    raise RequireSyntaxError(
+        token.column, f"expected '${{stages.ID.outputs.NAME}}' or '${{aliases.NAME}}', not {token.shown}"
+    )
+
+
+def _whole_reference(token: Token) -> object:
     try:
         pieces = parse_template(token.text)
     except ReferenceSyntaxError as error:
         raise RequireSyntaxError(token.column, str(error)) from None
-    if len(pieces) == 1 and isinstance(pieces[0], OutputReference):
-        return pieces[0]
-    raise RequireSyntaxError(token.column, f"expected '${{stages.ID.outputs.NAME}}', not {token.shown}")
+    return pieces[0] if len(pieces) == 1 else None

@@ -1,10 +1,10 @@
-"""The words of a `require` expression."""
+"""The words of a condition."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
-TokenKind = Literal["number", "name", "string", "symbol", "end"]
+TokenKind = Literal["number", "name", "string", "reference", "symbol", "end"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ _WORDS: tuple[tuple[TokenKind, re.Pattern[str]], ...] = (
     ("number", re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")),
     ("name", re.compile(r"[A-Za-z_][A-Za-z0-9_]*")),
     ("string", re.compile(r"'[^']*'|\"[^\"]*\"")),
+    ("reference", re.compile(r"\$\{[^{}]*\}")),
     ("symbol", re.compile(r"<=|>=|==|!=|<|>|\(|\)|,")),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
-from pipelines.spec.references import PARAM_PATTERN
+from pipelines.spec.references import VALUE_PATTERN
 from pipelines.spec.sections import PIPELINE_NAME_PATTERN, GateSection, ParamSection, PipelineSection, StageSection
 from pipelines.spec.wiring import artifact_name
 from stages.catalog import STAGES, Stage
@@ -17,8 +17,8 @@ SCHEMA_FILE = Path(__file__).parents[1] / "schema.json"
 Schema = dict[str, JsonValue]
 
 _REFERENCES: Mapping[str, JsonValue] = {
-    "reference": {"type": "string", "pattern": f"^{PARAM_PATTERN}$"},
-    "textWithReference": {"type": "string", "pattern": PARAM_PATTERN},
+    "reference": {"type": "string", "pattern": f"^{VALUE_PATTERN}$"},
+    "textWithReference": {"type": "string", "pattern": VALUE_PATTERN},
 }
 _DROPPED = ("title", "x-role")
 _LEAF_TYPES = ("string", "number", "integer", "boolean")

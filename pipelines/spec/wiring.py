@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean
 from pipelines.spec.nodes import Condition, ExternalSource, StageOutput
 from pipelines.spec.references import OutputReference, parse_template
-from pipelines.spec.require import deltas, parse_requirement
+from pipelines.spec.require import parse_requirement, reports
 from pipelines.spec.require_tokens import RequireSyntaxError
 from pipelines.spec.tree import Table, locate
 from stages.catalog import STAGES
@@ -73,7 +73,11 @@ class Wiring:
             except RequireSyntaxError as error:
                 self._problems.add(place, path, f"{error} in `{text}`")
                 continue
-            outputs = [self._output(node, delta.report, ReportArtifact, place, path) for delta in deltas(expression)]
+            outputs = [
+                self._output(node, report, ReportArtifact, place, path)
+                for report in reports(expression)
+                if isinstance(report, OutputReference)
+            ]
             found.append(Condition(text, expression, tuple(output for output in outputs if output)))
         return tuple(found)
 

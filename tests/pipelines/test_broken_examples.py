@@ -15,7 +15,7 @@ BROKEN = Path(__file__).parent / "broken"
 LINES = {
     "bad_profile": "23:7: stages.stf: unknown stage `stf` (did you mean `sft`?)",
     "bad_reference": "9:14: stages.sft.inputs.model: bad reference `${param.base_model}`: "
-    "expected `${params.NAME}` or `${stages.ID.outputs.NAME}` (did you mean `params`?)",
+    "expected `${params.NAME}` (did you mean `params`?)",
     "cycle": "16:13: stages.sft.needs.0: stages wait for each other: sft → eval_sft → sft",
     "duplicate_key": "15:7: stages.sft.with.num_steps: duplicate key (first in line 13)",
     "missing_input": "9:5: stages.sft.inputs.dataset: required, but missing: takes a dataset",

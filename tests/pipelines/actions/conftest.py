@@ -6,7 +6,8 @@ import pytest
 
 from pipelines.spec.diagnostics import Place
 from pipelines.spec.nodes import Condition, GateNode, StageOutput
-from pipelines.spec.require import deltas, parse_requirement
+from pipelines.spec.references import OutputReference
+from pipelines.spec.require import parse_requirement, reports
 from stages.contract import ReportArtifact
 
 
@@ -18,8 +19,9 @@ def gate() -> Callable[..., GateNode]:
         requirements: list[Condition] = []
         for text in require:
             expression = parse_requirement(text)
-            outputs = (StageOutput(d.report.stage, d.report.output, ReportArtifact) for d in deltas(expression))
-            requirements.append(Condition(text, expression, tuple(outputs)))
+            named = (report for report in reports(expression) if isinstance(report, OutputReference))
+            outputs = tuple(StageOutput(report.stage, report.output, ReportArtifact) for report in named)
+            requirements.append(Condition(text, expression, outputs))
         own = StageOutput("tuned", "report", ReportArtifact)
         return GateNode("gate", {"report": own}, tuple(requirements), "stop", (), Place("f", 1, 1))
 

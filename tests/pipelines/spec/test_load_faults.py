@@ -27,7 +27,7 @@ def test_several_faults_are_reported_at_once_in_the_order_of_the_file(errors: Er
         "stages.sft.with.batch_size: required, but missing",
         'stages.sft.with.model.lora.alpha: should be a valid number, not "yes"',
         "stages.sft.with.optimizer.learning_rate: should be a finite number, not Infinity",
-        "stages.gate.require.0: column 11: expected a number or a metric, not `>` in `accuracy >> 0.5`",
+        "stages.gate.require.0: column 11: expected a value or a metric, not `>` in `accuracy >> 0.5`",
     ]
 
 

@@ -79,6 +79,24 @@ def evaluate_gate(gate: GateNode, reports: Mapping[ReportReference, Report]) -> 
     return GateOutcome(tuple(_decide(gate, requirement, own, reports) for requirement in gate.require))
 
 
+def evaluate_condition(condition: Condition, reports: Mapping[ReportReference, Report]) -> RequirementOutcome:
+    """Decide an `if`.
+
+    Args:
+        condition: what has to hold.
+        reports: every report of `condition.reports`.
+
+    Raises:
+        UserError: a report has no such metric.
+    """
+    decision = _Decision(Report({}, {}), reports)
+    try:
+        passed = decision.condition(condition.expression)
+    except UserError as error:
+        raise UserError(f"if `{condition.text}`: {error}") from error
+    return RequirementOutcome(condition.text, passed, tuple(dict.fromkeys(decision.numbers)))
+
+
 def _decide(
     gate: GateNode, requirement: Condition, own: Report, reports: Mapping[ReportReference, Report]
 ) -> RequirementOutcome:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.spec.diagnostics import Place
-from pipelines.spec.references import OutputReference
+from pipelines.spec.references import AliasReference, OutputReference
 from pipelines.spec.require import Expression
 from stages.contract import Artifact, StageConfigBase
 
@@ -42,6 +42,10 @@ class AliasOutput:
     alias: str
     artifact: type[Artifact]
     place: Place
+
+    @property
+    def reference(self) -> AliasReference:
+        return AliasReference(self.alias)
 
 
 @dataclass(frozen=True)

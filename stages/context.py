@@ -34,7 +34,9 @@ class RunContext:
         self._stop = stop
         paths = StagePaths(request.kind, request.key)
         self._metrics = MetricsWriter(store, paths.attempt(request.attempt), request.epoch)
-        self._progress = StoreProgress(store, paths, request.attempt, request.resume, before_commit=self._metrics.flush)
+        self._progress = StoreProgress(
+            store, paths, request.attempt, request.resume, before_commit=self._metrics.flush, saving=request.saving
+        )
         self.first_step: int | None = None
         self.last_step: int | None = None
         self._beats = BeatWriter(request.beat_fd)

@@ -157,6 +157,17 @@ class ClusterRequest(Strict):
     """From 0; process 0 leads: it alone commits, and writes metrics and outputs."""
 
 
+class Saving(Strict):
+    """When progress is saved beside a stage's own cadence, and how much of it is kept."""
+
+    every_seconds: float = 600.0
+    """A step that ends so long after the last save is saved too."""
+    keep_last: Annotated[int, Field(ge=1)] = 2
+    """The newest steps that an attempt keeps; the one before the newest is there to fall back on."""
+    keep_every: Annotated[int, Field(ge=1)] | None = None
+    """Steps that are multiples of it stay too."""
+
+
 class StageRequest(Strict):
     """All that a stage process needs to run one attempt; the only argument of `python -m stages`."""
 
@@ -177,6 +188,10 @@ class StageRequest(Strict):
     epoch: int
     resume: tuple[ProgressPoint, ...]
     """Committed points, best first."""
+    saving: Saving = Saving()
+    """When progress is saved and how much of it is kept."""
+    secrets: dict[str, str] = {}
+    """Environment variables to the `secret://name` that only the process itself may look up."""
     scratch: str
     """A local folder that belongs to this attempt alone."""
     cache: str
@@ -238,6 +253,10 @@ class ProgressArea(Protocol):
 
     def new_uri(self, step: int) -> str:
         """Folder that this attempt writes `step` to."""
+        ...
+
+    def save_due(self) -> bool:
+        """Whether the last save, or the start, is so long ago that the step just done should be saved."""
         ...
 
     def commit(self, step: int) -> None:

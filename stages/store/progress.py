@@ -1,17 +1,17 @@
 """Resumable steps: a step exists only when its own commit record does."""
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from stages.contract import ProgressPoint, Strict
+from stages.contract import ProgressPoint, Saving, Strict
 from stages.errors import StorageError
 from stages.store.conditional import ConditionalStore, Listed, PreconditionFailed
 from stages.store.layout import AttemptPaths, StagePaths, attempt_epoch
 from stages.store.records import encode, read_record
 
 COMMIT_SUFFIX = ".commit.json"
-KEEP_LAST = 2
-"""Committed steps that an attempt keeps: the newest, and one to fall back on."""
 
 
 class ProgressFile(Strict):
@@ -37,9 +37,74 @@ def _files(folder: str, listed: Sequence[Listed]) -> tuple[ProgressFile, ...]:
     return tuple(ProgressFile(path=f.path[start:], size=f.size, generation=f.generation) for f in inside)
 
 
-def _is_whole(store: ConditionalStore, paths: AttemptPaths, step: int, listed: Sequence[Listed]) -> bool:
+@dataclass(frozen=True)
+class ProgressSurvey:
+    """What a stage could go on from.
+
+    Attributes:
+        points: committed steps whose files are as they were: highest step first, then highest epoch.
+        passed_over: each newer step that does not count, in words.
+    """
+
+    points: list[ProgressPoint]
+    passed_over: list[str]
+
+
+def survey_progress(
+    store: ConditionalStore,
+    paths: StagePaths,
+    counts: Callable[[str], bool] | None = None,
+    limit: int | None = None,
+) -> ProgressSurvey:
+    """Look for steps to go on from, best first.
+
+    Args:
+        store: where to look.
+        paths: of the stage.
+        counts: whether the steps of an attempt count; all do if left out.
+        limit: how many points are enough; each costs a read.
+    """
+    listed = store.list(paths.attempts)
+    survey = ProgressSurvey([], [])
+    for point in _begun_points(paths, listed):
+        if len(survey.points) == limit:
+            break
+        if counts is not None and not counts(point.attempt):
+            continue
+        fault = _fault(store, paths.attempt(point.attempt), point.step, listed)
+        if fault is None:
+            survey.points.append(point)
+        elif not survey.points:
+            survey.passed_over.append(f"step {point.step} of attempt {point.attempt} {fault}")
+    return survey
+
+
+def committed_points(store: ConditionalStore, paths: StagePaths) -> list[ProgressPoint]:
+    """Committed steps of all attempts whose files are as they were: highest step first, then highest epoch."""
+    return survey_progress(store, paths).points
+
+
+def _begun_points(paths: StagePaths, listed: Sequence[Listed]) -> list[ProgressPoint]:
+    """Every step of which there is anything, best first."""
+    start = len(paths.attempts) + 1
+    begun: set[tuple[int, int, str]] = set()
+    for found in listed:
+        attempt, _, inside = found.path[start:].partition("/progress/")
+        step = inside.partition("/")[0].removesuffix(COMMIT_SUFFIX)
+        if step.isdecimal() and "/" not in attempt:
+            begun.add((int(step), attempt_epoch(attempt), attempt))
+    return [ProgressPoint(attempt=attempt, step=step) for step, _, attempt in sorted(begun, reverse=True)]
+
+
+def _fault(store: ConditionalStore, paths: AttemptPaths, step: int, listed: Sequence[Listed]) -> str | None:
+    """Why a step does not count; None if it does."""
+    if step not in _steps(paths, listed):
+        return "was never committed"
     commit = read_record(store, paths.progress_commit(step), ProgressCommit)
-    return commit is not None and set(commit.files) <= set(_files(paths.progress(step), listed))
+    if commit is None:
+        return "was dropped"
+    lost = set(commit.files) - set(_files(paths.progress(step), listed))
+    return f"lost {len(lost)} of its {len(commit.files)} files, or they changed" if lost else None
 
 
 def _steps(paths: AttemptPaths, listed: Sequence[Listed]) -> list[int]:
@@ -47,20 +112,6 @@ def _steps(paths: AttemptPaths, listed: Sequence[Listed]) -> list[int]:
     folder = f"{paths.progress_folder}/"
     names = (found.path[len(folder) :] for found in listed if found.path.startswith(folder))
     return sorted(int(name.removesuffix(COMMIT_SUFFIX)) for name in names if name.endswith(COMMIT_SUFFIX))
-
-
-def committed_points(store: ConditionalStore, paths: StagePaths) -> list[ProgressPoint]:
-    """Committed steps of all attempts whose files are as they were: highest step first, then highest epoch."""
-    listed = store.list(paths.attempts)
-    start = len(paths.attempts) + 1
-    attempts = sorted({found.path[start:].partition("/")[0] for found in listed})
-    points = [
-        ProgressPoint(attempt=attempt, step=step)
-        for attempt in attempts
-        for step in _steps(paths.attempt(attempt), listed)
-        if _is_whole(store, paths.attempt(attempt), step, listed)
-    ]
-    return sorted(points, key=lambda point: (point.step, attempt_epoch(point.attempt)), reverse=True)
 
 
 class StoreProgress:
@@ -73,6 +124,8 @@ class StoreProgress:
         attempt: str,
         resume: Sequence[ProgressPoint],
         before_commit: Callable[[], None],
+        saving: Saving | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`before_commit` stores what must not be lost when a later attempt resumes after the step: its metrics."""
         self._store = store
@@ -80,6 +133,9 @@ class StoreProgress:
         self._own = paths.attempt(attempt)
         self._resume = tuple(resume)
         self._before_commit = before_commit
+        self._saving = saving or Saving()
+        self._clock = clock
+        self._saved_at = clock()
 
     def candidates(self) -> Sequence[ProgressPoint]:
         return self._resume
@@ -88,17 +144,22 @@ class StoreProgress:
         return self._store.location(self._paths.attempt(point.attempt).progress(point.step))
 
     def new_uri(self, step: int) -> str:
-        return self._store.location(self._own.progress(step))
+        """Folder to write `step` to; asking for it begins a save."""
+        self._saved_at = self._clock()
+        return self._location(step)
+
+    def save_due(self) -> bool:
+        return self._clock() - self._saved_at >= self._saving.every_seconds
 
     def commit(self, step: int) -> None:
-        """Record that `step` is completely written, and drop the attempt's steps before the last two.
+        """Record that `step` is completely written, and drop those of the attempt's steps that need not be kept.
 
         Raises:
             StorageError: the step has no files, or the store could not be written.
         """
         files = _files(self._own.progress(step), self._store.list(self._own.progress(step)))
         if not files:
-            raise StorageError(f"{self.new_uri(step)}: step {step} is not committed, nothing was written there")
+            raise StorageError(f"{self._location(step)}: step {step} is not committed, nothing was written there")
         self._before_commit()
         record = ProgressCommit(step=step, created=datetime.now(UTC).isoformat(), files=files)
         try:
@@ -110,9 +171,14 @@ class StoreProgress:
                 raise
         self._drop_old()
 
+    def _location(self, step: int) -> str:
+        return self._store.location(self._own.progress(step))
+
     def _drop_old(self) -> None:
         listed = self._store.list(self._own.progress_folder)
-        for step in _steps(self._own, listed)[:-KEEP_LAST]:
+        for step in _steps(self._own, listed)[: -self._saving.keep_last]:
+            if self._saving.keep_every is not None and step % self._saving.keep_every == 0:
+                continue
             # The record goes first: a step without its files never looks committed.
             self._store.delete(self._own.progress_commit(step))
             for file in _files(self._own.progress(step), listed):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stages.catalog import STAGES
 from stages.context import RunContext
-from stages.contract import ExternalInput, StageConfigBase, StageInput, StageRequest, StoredInput
+from stages.contract import ExternalInput, Saving, StageConfigBase, StageInput, StageRequest, StoredInput
 from stages.engine.data.records import Message, Row, write_dataset
 from stages.sources.resolve import resolve
 from stages.store.layout import StagePaths, attempt_name
@@ -46,6 +46,7 @@ class StageTrial:
         self.store = LocalStore(folder / "store")
         self.paths = StagePaths(kind, uuid.uuid4().hex * 2)
         self.attempts = 0
+        self.saving = Saving()
         self._folder = folder
 
     def request(self) -> StageRequest:
@@ -63,6 +64,7 @@ class StageTrial:
             attempt=name,
             epoch=self.attempts,
             resume=tuple(committed_points(self.store, self.paths)),
+            saving=self.saving,
             scratch=str(self._folder / "scratch" / self.paths.key / name),
             cache=str(self._folder / "cache"),
         )

@@ -74,7 +74,7 @@ def run(context: StageContext, config: ProbeConfig) -> None:
         total += step * (config.seed + 1)
         context.log_metrics(step, {"loss/total": float(total)})
         context.beat(step, config.num_steps, {"loss": float(total)})
-        if step % config.save_every_steps == 0 or context.should_stop():
+        if step % config.save_every_steps == 0 or context.progress.save_due() or context.should_stop():
             _save(context, step, total)
         if context.should_stop():
             raise PreemptedError(f"saved step {step}")

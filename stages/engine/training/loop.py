@@ -63,7 +63,8 @@ def train(
         context: of the stage.
         start: the state before the first step.
         num_steps: steps in all.
-        save_every_steps: steps between two saves; the last step is always saved.
+        save_every_steps: steps between two saves; one is made too when the last is too long ago, and after the last
+            step.
         step: from the number of steps done and the state to the next state and its numbers, which hold the tokens
             processed under `TOKENS`.
 
@@ -86,7 +87,8 @@ def train(
             done += 1
             recorder.add(done, numbers)
             stopping = context.should_stop()
-            if stopping or done == num_steps or done % save_every_steps == 0:
+            due = done % save_every_steps == 0 or context.progress.save_due()
+            if stopping or done == num_steps or due:
                 recorder.flush()
                 writer.save(done, state)
             if stopping and done < num_steps:

@@ -1,11 +1,15 @@
-import pytest
+import uuid
 
-from stages.contract import ProgressArea, ProgressPoint
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.contract import ProgressArea, ProgressPoint, Saving
 from stages.errors import StorageError
 from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.memory import MemoryStore
-from stages.store.progress import StoreProgress, committed_points
+from stages.store.progress import StoreProgress, committed_points, survey_progress
 
 FIRST, SECOND = attempt_name(1, "aa"), attempt_name(2, "bb")
 
@@ -68,6 +72,62 @@ def test_an_attempt_keeps_its_last_two_steps_and_no_other_attempts_are_touched(
         progress.commit(step)
     assert committed_points(store, paths) == [point(SECOND, 10), point(SECOND, 9), point(FIRST, 1)]
     assert store.list(paths.attempt(SECOND).progress(2)) == []
+
+
+@given(
+    steps=st.sets(st.integers(1, 60), min_size=1, max_size=12),
+    saving=st.builds(Saving, keep_last=st.integers(1, 4), keep_every=st.none() | st.integers(1, 9)),
+)
+def test_an_attempt_keeps_its_newest_steps_and_the_multiples_that_were_asked_for(
+    steps: set[int], saving: Saving
+) -> None:
+    store, paths = MemoryStore(f"memory://{uuid.uuid4().hex}"), StagePaths("sft", "ab" * 32)
+    progress = StoreProgress(store, paths, FIRST, (), lambda: None, saving)
+    for step in sorted(steps):
+        save(store, paths, FIRST, step)
+        progress.commit(step)
+    newest = set(sorted(steps)[-saving.keep_last :])
+    every = set() if saving.keep_every is None else {step for step in steps if step % saving.keep_every == 0}
+    assert [kept.step for kept in committed_points(store, paths)] == sorted(newest | every, reverse=True)
+
+
+def test_a_save_is_due_when_the_last_one_or_the_start_is_long_enough_ago(
+    store: ConditionalStore, paths: StagePaths
+) -> None:
+    now = [100.0]
+    progress = StoreProgress(store, paths, FIRST, (), lambda: None, Saving(every_seconds=60.0), lambda: now[0])
+    due = []
+    for now[0] in (159.0, 160.0, 170.0):
+        due.append(progress.save_due())
+    progress.new_uri(3)
+    for now[0] in (229.0, 230.0):
+        due.append(progress.save_due())
+    assert due == [False, True, True, False, True]
+
+
+def test_a_survey_says_why_newer_steps_do_not_count(store: ConditionalStore, paths: StagePaths) -> None:
+    for attempt, step in ((FIRST, 4), (FIRST, 5), (SECOND, 9)):
+        save(store, paths, attempt, step)
+        if step != 9:
+            area(store, paths, attempt).commit(step)
+    save(store, paths, FIRST, 1)
+    store.delete(f"{paths.attempt(FIRST).progress(5)}/metadata")
+    survey = survey_progress(store, paths)
+    assert survey.points == [point(FIRST, 4)]
+    assert survey.passed_over == [
+        f"step 9 of attempt {SECOND} was never committed",
+        f"step 5 of attempt {FIRST} lost 1 of its 2 files, or they changed",
+    ]
+
+
+def test_a_survey_takes_only_the_attempts_that_count_and_reads_no_more_than_is_enough(
+    store: ConditionalStore, paths: StagePaths
+) -> None:
+    for attempt, step in ((FIRST, 4), (FIRST, 5), (SECOND, 9)):
+        save(store, paths, attempt, step)
+        area(store, paths, attempt).commit(step)
+    assert survey_progress(store, paths, counts=FIRST.__eq__).points == [point(FIRST, 5), point(FIRST, 4)]
+    assert survey_progress(store, paths, limit=1).points == [point(SECOND, 9)]
 
 
 def test_what_belongs_to_a_step_is_stored_before_its_record(store: ConditionalStore, paths: StagePaths) -> None:

@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 from stage_trial import StageTrial, StopAfter
 
-from stages.contract import ProgressArea, StageConfigBase
+from stages.contract import ProgressArea, Saving, StageConfigBase
 from stages.engine.checkpoints.store import ProgressWriter
 from stages.engine.data.loader import batch_rows
 from stages.engine.models.lora import Weights
@@ -138,6 +138,13 @@ def test_steps_are_saved_as_often_as_asked_and_at_the_end(
     monkeypatch.setattr(StoreProgress, "commit", record)
     Run(tmp_path, save_every_steps=every).attempt()
     assert committed == saves
+
+
+def test_a_step_is_saved_too_when_the_last_save_is_too_long_ago(tmp_path: Path) -> None:
+    run = Run(tmp_path, save_every_steps=100)
+    run.trial.saving = Saving(every_seconds=0.0, keep_last=3)
+    run.attempt()
+    assert run.saved() == [7, 6, 5]
 
 
 def test_metrics_up_to_a_saved_step_are_stored_before_the_step_is_committed(

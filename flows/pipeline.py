@@ -2,35 +2,35 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import cast
 
 from prefect import flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
-from prefect.futures import PrefectFuture
-from prefect.settings import PREFECT_API_URL
-from prefect.states import Cancelled, Completed, Failed
-from prefect.utilities.annotations import quote
+from prefect.exceptions import Pause
+from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 from rich.console import Console
 
+from flows.artifacts.next_steps import Invocation
 from flows.finish import close_run
+from flows.node_runner import NodeRunner
 from flows.pipeline_run import PipelineRun, Surroundings
+from flows.run_page import RunPage
+from flows.scheduler.parameters import as_overrides
+from flows.stop_on_cancel import is_cancelled, stop_on_cancel
+from flows.this_flow_run import ThisFlowRun, this_flow_run
 from pipelines.spec.load import load_pipeline
-from pipelines.spec.nodes import GateNode, StageNode
-from pipelines.spec.plan import PlannedNode, make_plan, set_damaged_aside
-from stages.store.conditional import open_store
-from stages.store.runs import new_run_id, write_plan
+from pipelines.spec.nodes import ParamValue
+from pipelines.spec.plan import Plan, make_plan, set_damaged_aside
+from stages.store.conditional import ConditionalStore, open_store
+from stages.store.runs import RunRecord, read_run, write_plan
+from tasks.artifacts import Artifacts
 from tasks.display import Display
 from tasks.places import cache_dir
-from tasks.run_stage import is_retriable, run_stage
 from tasks.scratch import sweep
-from tasks.stage_work import StageDone, StageWork
 from tasks.stopping import StopSignal, exit_code_of, stop_on_signals
 
-POLL_SECONDS = 0.5
 LEAVE_SECONDS = 5.0
 
 
@@ -38,6 +38,7 @@ LEAVE_SECONDS = 5.0
 def run_pipeline(
     pipeline: str,
     profile: str | None = None,
+    params: dict[str, ParamValue] | None = None,
     overrides: Sequence[str] = (),
     only: Sequence[str] = (),
     until: str | None = None,
@@ -48,108 +49,69 @@ def run_pipeline(
     Args:
         pipeline: path of the YAML file.
         profile: overlay to use.
+        params: values of the pipeline's parameters; those left out are as the file has them.
         overrides: `a.b=VALUE` over file and profile.
         only: stages to run, all if empty.
         until: last stage to run, with all that it needs.
         force: stages to run again although they are committed.
     """
-    spec = load_pipeline(Path(pipeline), profile, overrides)
+    values = [*as_overrides(params or {}), *overrides]
+    spec = load_pipeline(Path(pipeline), profile, values)
     store = open_store(spec.store)
-    plan = make_plan(spec, store, force, only, until)
-    run_id = new_run_id()
-    write_plan(store, spec.name, run_id, plan.to_json().encode())
+    here = this_flow_run()
+    # A run that its scheduler starts again has forced already.
+    is_first = read_run(store, spec.name, here.run_id) is None
+    plan = make_plan(spec, store, force if is_first else (), only, until)
+    write_plan(store, spec.name, here.run_id, plan.to_json().encode())
     set_damaged_aside(plan, store)
     sweep(cache_dir() / "scratch")
-    stop = StopSignal()
-    console = Console()
-    with stop_on_signals(stop), Display(console) as display:
-        url = _run_url()
-        console.print(f"watch it at {url}", highlight=False, soft_wrap=True)
-        run = PipelineRun(plan, store, run_id, Surroundings(display, stop, url))
+    artifacts = Artifacts(here.id)
+    page = RunPage(artifacts, spec.name, store, Invocation(pipeline, profile, tuple(values)))
+    try:
+        return _run(plan, store, here, page, lambda: make_plan(spec, store, (), only, until))
+    finally:
+        artifacts.close()
+
+
+def _run(
+    plan: Plan, store: ConditionalStore, here: ThisFlowRun, page: RunPage, plan_again: Callable[[], Plan]
+) -> State[str]:
+    stop, console = StopSignal(), Console()
+    with stop_on_signals(stop), stop_on_cancel(stop, here.id), Display(console) as display:
+        console.print(f"watch it at {here.url}", highlight=False, soft_wrap=True)
+        page.show_plan(plan)
+        run = PipelineRun(plan, store, here.run_id, Surroundings(display, stop, here.url))
+        nodes = NodeRunner(run, page, here)
         try:
-            _run_ready(run)
+            nodes.run_ready()
             if run.needs_repair and not stop.requested:
-                run.repair(make_plan(spec, store, (), only, until))
-                _run_ready(run)
+                run.repair(plan_again())
+                nodes.run_ready()
         except BaseException:
             # The stages that run would otherwise be waited for.
             stop.request("an error of the run")
             raise
-    record = close_run(run, console)
+    content = close_run(run, console)
+    page.show_end(content)
+    return _conclude(content.run, here)
+
+
+def _conclude(record: RunRecord, here: ThisFlowRun) -> State[str]:
+    """The state of the flow run; one that was stopped but not cancelled is handed back if anybody takes it."""
     if record.outcome == "stopped":
         _leave_soon(exit_code_of(record.message))
+        if here.is_handed_back:
+            _hand_back(here)
         return Cancelled(message=record.message)
     return Completed() if record.outcome == "succeeded" else Failed(message=record.message)
 
 
-def _run_ready(run: PipelineRun) -> None:
-    """Start every node as soon as what it needs is there, until nothing runs and nothing can."""
-    finished: SimpleQueue[str] = SimpleQueue()
-    futures: dict[str, PrefectFuture[State[StageDone]]] = {}
-    running: set[str] = set()
-    while True:
-        ready = [] if run.around.stop.requested else run.ready()
-        for planned in ready:
-            if isinstance(planned.node, GateNode):
-                run.decide_gate(planned)
-            else:
-                futures[planned.node.id] = _submit(run, planned, planned.node, futures, finished)
-                running.add(planned.node.id)
-        run.save()
-        if not running and not ready:
+def _hand_back(here: ThisFlowRun) -> None:
+    with get_client(sync_client=True) as client:
+        if is_cancelled(client, here.id):
             return
-        if not running:
-            continue
-        try:
-            node_id = finished.get(timeout=POLL_SECONDS)
-        except Empty:
-            if run.around.stop.requested and not run.around.stop.is_busy:
-                return
-            continue
-        running.remove(node_id)
-        _settle(run, node_id, futures[node_id])
-
-
-def _submit(
-    run: PipelineRun,
-    planned: PlannedNode,
-    node: StageNode,
-    futures: dict[str, PrefectFuture[State[StageDone]]],
-    finished: SimpleQueue[str],
-) -> PrefectFuture[State[StageDone]]:
-    task = run_stage.with_options(
-        name=node.id,
-        task_run_name=f"{node.id} · {(planned.key or '')[:8]}",
-        tags=[node.resources.accelerator],
-        retries=node.retry.max,
-        retry_delay_seconds=list(node.retry.delay) or 0,
-        retry_jitter_factor=node.retry.jitter,
-        retry_condition_fn=is_retriable,
-    )
-    run.started(node.id)
-    needed = [futures[need] for need in node.needs if need in futures]
-    # Prefect takes the quote off again; it keeps it from walking through the work and copying it.
-    work = cast("StageWork", quote(run.work(planned)))
-    future = task.submit(work, wait_for=needed, return_state=False)
-    future.add_done_callback(lambda _future: finished.put(node.id))
-    return future
-
-
-def _settle(run: PipelineRun, node_id: str, future: PrefectFuture[State[StageDone]]) -> None:
-    result: object = future.result(raise_on_failure=False)
-    if isinstance(result, StageDone):
-        run.done(node_id, result)
-    else:
-        assert isinstance(result, BaseException)
-        run.failed(node_id, result)
-
-
-def _run_url() -> str:
-    """The page of this run in the scheduler's own web interface."""
-    context = FlowRunContext.get()
-    assert context is not None
-    assert context.flow_run is not None
-    return f"{PREFECT_API_URL.value().removesuffix('/api')}/runs/flow-run/{context.flow_run.id}"
+        state = AwaitingRetry(message="Its machine was taken away. It goes on from what it saved.")
+        raise Pause(state=client.set_flow_run_state(here.id, state).state)
 
 
 def _leave_soon(code: int) -> None:

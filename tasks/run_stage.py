@@ -5,20 +5,23 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed
 from prefect.tasks import Task
 
 from pipelines.spec.nodes import Retry
 from stages.errors import StorageError
+from tasks.artifacts import Artifact, Artifacts, artifact_key
 from tasks.display import StageDisplay, describe_seconds, describe_steps
 from tasks.execute_stage import execute_stage
-from tasks.observer import LineObserver, Observers
+from tasks.links import address
+from tasks.observer import LineObserver, Observers, StageObserver
 from tasks.stage_work import StageDone, StageFailedError, StageWork
+from tasks.task_run_observer import TaskRunObserver
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_stage(work: StageWork) -> State[StageDone]:
-    """Run or reuse one stage.
+def run_stage(work: StageWork, artifacts: Artifacts) -> State[StageDone]:
+    """Run or reuse one stage; one that its user stopped is cancelled, with the error as its data.
 
     Raises:
         StageFailedError: with the cause.
@@ -27,17 +30,38 @@ def run_stage(work: StageWork) -> State[StageDone]:
     work.display.start(stage, "starting")
     try:
         with work.stop.busy():
-            observer = Observers(StageDisplay(work.display, stage), LineObserver(get_run_logger().info))
-            done = execute_stage(work, observer)
+            done = execute_stage(work, _observer(work, artifacts))
     except StorageError as error:
         failure = StageFailedError("storage", str(error), "storage" in work.node.retry.on)
         work.display.end(stage, _describe_failure(failure, work.node.retry))
         raise failure from error
     except StageFailedError as error:
         work.display.end(stage, _describe_failure(error, work.node.retry))
+        if error.cause == "stopped":
+            return Cancelled(message=f"{error.message}; what it saved is there for the next run", data=error)
         raise
     work.display.end(stage, describe_done(done))
+    artifacts.put(_link(work))
     return Completed(name=done.state, message=describe_done(done), data=done)
+
+
+def _observer(work: StageWork, artifacts: Artifacts) -> StageObserver:
+    context = TaskRunContext.get()
+    assert context is not None
+    return Observers(
+        StageDisplay(work.display, work.node.id),
+        LineObserver(get_run_logger().info),
+        TaskRunObserver(work.node.id, context.task_run, artifacts),
+    )
+
+
+def _link(work: StageWork) -> Artifact:
+    place = address(work.store, work.paths.manifest)
+    text = f"[{work.node.id}: {place}]({place})"
+    context = TaskRunContext.get()
+    assert context is not None
+    key = artifact_key("result", work.node.id)
+    return Artifact(key, "markdown", text, f"Manifest of **{work.node.id}**", context.task_run.id)
 
 
 def is_retriable(_task: Task[..., object], _run: TaskRun, state: State[object]) -> bool:

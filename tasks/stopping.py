@@ -62,10 +62,14 @@ def stop_on_signals(stop: StopSignal) -> Generator[None]:
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.getsignal(number) for number in numbers}
+    received = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.requested:
+        # The stop itself may have been requested by something else: what has begun to save then is not cut off.
+        nonlocal received
+        if received:
             os._exit(128 + number)
+        received = True
         stop.request(f"received {signal.Signals(number).name}")
 
     for number in numbers:
@@ -78,5 +82,6 @@ def stop_on_signals(stop: StopSignal) -> Generator[None]:
 
 
 def exit_code_of(reason: str) -> int:
-    """What a shell expects of a process that ended on the signal that a reason to stop names."""
-    return 128 + signal.Signals[reason.rpartition(" ")[2]]
+    """What a shell expects of a process that ended on the signal that a reason to stop names, else on SIGTERM."""
+    name = reason.rpartition(" ")[2]
+    return 128 + (signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGTERM)

@@ -51,7 +51,7 @@ def _reuse(plan: Plan, store: ConditionalStore) -> int:
     with Display(console) as display:
         pipeline_run = PipelineRun(plan, store, run_id, Surroundings(display, StopSignal(), None))
         reuse_all(pipeline_run)
-    return 0 if close_run(pipeline_run, console).outcome == "succeeded" else 1
+    return 0 if close_run(pipeline_run, console).run.outcome == "succeeded" else 1
 
 
 def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:

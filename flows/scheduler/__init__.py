@@ -1,0 +1,1 @@
+"""What stands between runs: a server and a worker that last, deployments with their schedules, limits."""

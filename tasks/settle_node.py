@@ -1,0 +1,26 @@
+"""The Prefect task of what runs in the flow's own process, so that every node of a pipeline is in its graph."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from stages.store.runs import RunStage, StageOutcome
+
+ENDS: dict[StageOutcome, str] = {
+    "passed": "Passed",
+    "done": "Done",
+    "reused": "Reused",
+    "skipped": "Skipped",
+    "failed": "NotPassed",
+}
+"""Outcomes of nodes without a process, and the names of the states that show them."""
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def settle_node(node: RunStage) -> State[None]:
+    """Show what a gate, an action or a skipped node came to."""
+    text = "\n".join(part for part in (node.message, *node.lines) if part) or node.reason
+    if node.outcome == "failed":
+        return Failed(name=ENDS["failed"], message=text)
+    return Completed(name=ENDS[node.outcome], message=text)

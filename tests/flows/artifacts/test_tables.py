@@ -5,12 +5,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from flows.artifacts.curves import picture
-from tasks.links import address
 from flows.artifacts.markdown import table
 from flows.artifacts.tables import stage_rows
 from stages.store.local import LocalStore
 from stages.store.memory import MemoryStore
 from stages.store.runs import RunRecord, RunStage
+from tasks.links import address
 from tasks.report.charts import Series
 
 

@@ -12,7 +12,7 @@ from flows.pipeline_run import PipelineRun
 from flows.run_page import RunPage
 from flows.this_flow_run import ThisFlowRun
 from pipelines.spec.nodes import StageNode
-from pipelines.spec.plan import PlannedNode
+from pipelines.spec.planned import PlannedNode
 from stages.store.runs import RunStage
 from tasks.artifacts import Artifacts
 from tasks.run_stage import is_retriable, run_stage

@@ -20,9 +20,12 @@ from flows.run_page import RunPage
 from flows.scheduler.parameters import as_overrides
 from flows.stop_on_cancel import is_cancelled, stop_on_cancel
 from flows.this_flow_run import ThisFlowRun, this_flow_run
+from pipelines.spec.damage import set_damaged_aside
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import ParamValue
-from pipelines.spec.plan import Plan, make_plan, set_damaged_aside
+from pipelines.spec.plan import make_plan
+from pipelines.spec.plan_json import plan_json
+from pipelines.spec.planned import Plan
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.runs import RunRecord, read_run, write_plan
 from tasks.artifacts import Artifacts
@@ -62,7 +65,7 @@ def run_pipeline(
     # A run that its scheduler starts again has forced already.
     is_first = read_run(store, spec.name, here.run_id) is None
     plan = make_plan(spec, store, force if is_first else (), only, until)
-    write_plan(store, spec.name, here.run_id, plan.to_json().encode())
+    write_plan(store, spec.name, here.run_id, plan_json(plan).encode())
     set_damaged_aside(plan, store)
     sweep(cache_dir() / "scratch")
     artifacts = Artifacts(here.id)

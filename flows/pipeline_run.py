@@ -11,8 +11,9 @@ from flows.run_record import describe, new_record
 from pipelines.actions.gate_eval import evaluate_gate
 from pipelines.actions.reports import Report, read_report
 from pipelines.spec.nodes import GateNode, StageNode
-from pipelines.spec.plan import Plan, PlannedNode, stage_inputs
+from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.references import OutputReference
+from pipelines.spec.stage_inputs import stage_inputs
 from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore
 from stages.store.manifest import Manifest

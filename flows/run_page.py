@@ -3,7 +3,7 @@
 from flows.artifacts.curves import picture
 from flows.artifacts.next_steps import Invocation, next_steps
 from flows.artifacts.tables import evaluation_table, plan_table, stage_rows
-from pipelines.spec.plan import Plan
+from pipelines.spec.planned import Plan
 from stages.store.conditional import ConditionalStore
 from stages.store.runs import RunRecord
 from tasks.artifacts import Artifact, Artifacts, artifact_key, table

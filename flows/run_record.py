@@ -4,7 +4,7 @@ import sys
 from datetime import UTC, datetime
 
 from pipelines.spec.nodes import ExternalSource, Pipeline, StageNode
-from pipelines.spec.plan import PlannedNode
+from pipelines.spec.planned import PlannedNode
 from stages.store.holder import this_holder
 from stages.store.runs import RunRecord, RunStage
 

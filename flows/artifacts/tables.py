@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from flows.artifacts.markdown import table
-from pipelines.spec.plan import Plan
+from pipelines.spec.planned import Plan
 from pipelines.statistics import Interval
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, Namespace
 
 from flows.commands.arguments import add_file, add_selection, load
 from pipelines.spec.plan import make_plan
-from pipelines.spec.render import render
+from pipelines.spec.plan_json import plan_json
+from pipelines.spec.plan_text import plan_text
 from stages.store.conditional import open_store
 
 WORK_TO_DO = 10
@@ -22,5 +23,5 @@ def run(arguments: Namespace) -> int:
     """Print the plan."""
     pipeline = load(arguments)
     made = make_plan(pipeline, open_store(pipeline.store), (), arguments.only, arguments.until)
-    print(made.to_json() if arguments.json else render(made))
+    print(plan_json(made) if arguments.json else plan_text(made))
     return WORK_TO_DO if made.has_work and arguments.exit_code else 0

@@ -10,8 +10,10 @@ from flows.finish import close_run
 from flows.pipeline_run import PipelineRun, Surroundings, reuse_all
 from flows.server import prefect_server
 from pipelines.spec.nodes import Pipeline
-from pipelines.spec.plan import Plan, make_plan
-from pipelines.spec.render import render
+from pipelines.spec.plan import make_plan
+from pipelines.spec.plan_json import plan_json
+from pipelines.spec.plan_text import plan_text
+from pipelines.spec.planned import Plan
 from pipelines.spec.selection import select
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.runs import new_run_id, write_plan
@@ -41,13 +43,13 @@ def run(arguments: Namespace) -> int:
         plan = make_plan(pipeline, store, (), arguments.only, arguments.until)
         if not plan.has_work:
             return _reuse(plan, store)
-        _say(render(plan))
+        _say(plan_text(plan))
     return _schedule(arguments, pipeline)
 
 
 def _reuse(plan: Plan, store: ConditionalStore) -> int:
     console, run_id = Console(), new_run_id()
-    write_plan(store, plan.pipeline.name, run_id, plan.to_json().encode())
+    write_plan(store, plan.pipeline.name, run_id, plan_json(plan).encode())
     with Display(console) as display:
         pipeline_run = PipelineRun(plan, store, run_id, Surroundings(display, StopSignal(), None))
         reuse_all(pipeline_run)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from stages.contract import ARTIFACT_FILE, ReportArtifact
+from stages.contract import ARTIFACT_FILE, FileEntry, ReportArtifact
 from stages.errors import StorageError
-from stages.store.conditional import ConditionalStore
+from stages.store.checksum import bytes_crc32c
+from stages.store.conditional import ConditionalStore, CorruptObjectError
 from stages.store.manifest import Manifest
 
 _ROW = TypeAdapter(dict[str, JsonValue])
@@ -40,21 +41,46 @@ def read_report(store: ConditionalStore, manifest: Manifest, output: str, cache:
         StorageError: a file cannot be read, is damaged, or holds no report.
     """
     descriptor = _fetch(store, manifest, output, ARTIFACT_FILE, cache)
-    try:
-        artifact = ReportArtifact.model_validate_json(descriptor.read_bytes())
-    except ValidationError as error:
-        raise StorageError(f"{descriptor}: holds no report: {error.errors()[0]['msg']}") from error
+    artifact = _artifact(str(descriptor), descriptor.read_bytes())
     if artifact.samples_file is None:
         return Report(artifact.metrics, {})
     return Report(artifact.metrics, _rows(_fetch(store, manifest, output, artifact.samples_file, cache)))
 
 
-def _fetch(store: ConditionalStore, manifest: Manifest, output: str, name: str, cache: Path) -> Path:
+def read_metrics(store: ConditionalStore, manifest: Manifest, output: str) -> Report:
+    """The report in an output of a committed stage, without its samples and without a copy on disk.
+
+    Raises:
+        StorageError: the file cannot be read, is damaged, or holds no report.
+    """
+    path = f"{manifest.output_folder(output)}/{ARTIFACT_FILE}"
+    entry = _entry(store, manifest, output, ARTIFACT_FILE)
+    stored = store.get(path)
+    if stored is None or bytes_crc32c(stored.data) != entry.crc32c:
+        what = "is gone" if stored is None else "was changed since"
+        raise CorruptObjectError(f"{store.location(path)}: was committed and {what}; `--verify deep` has it made again")
+    return Report(_artifact(store.location(path), stored.data).metrics, {})
+
+
+def _artifact(where: str, data: bytes) -> ReportArtifact:
+    try:
+        return ReportArtifact.model_validate_json(data)
+    except ValidationError as error:
+        raise StorageError(f"{where}: holds no report: {error.errors()[0]['msg']}") from error
+
+
+def _entry(store: ConditionalStore, manifest: Manifest, output: str, name: str) -> FileEntry:
     entry = next((entry for entry in manifest.outputs[output] if entry.path == name), None)
-    folder = manifest.output_folder(output)
     if entry is None:
+        folder = manifest.output_folder(output)
         raise StorageError(f"{store.location(folder)}: the committed output has no {name}")
-    return store.fetch(f"{folder}/{name}", entry, cache / manifest.key / manifest.attempt / output / name)
+    return entry
+
+
+def _fetch(store: ConditionalStore, manifest: Manifest, output: str, name: str, cache: Path) -> Path:
+    entry = _entry(store, manifest, output, name)
+    source = f"{manifest.output_folder(output)}/{name}"
+    return store.fetch(source, entry, cache / manifest.key / manifest.attempt / output / name)
 
 
 def _rows(file: Path) -> dict[str, dict[str, JsonValue]]:

@@ -1,21 +1,12 @@
 """The action `set_alias`: points a name of the store at a committed checkpoint."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pipelines.spec.identity import KEY_SHOWN
+from pipelines.spec.planned import CommittedOutput
 from stages.errors import StorageError
 from stages.store.aliases import AliasRecord, AliasTarget, read_alias, set_alias
 from stages.store.conditional import ConditionalStore
-from stages.store.manifest import Manifest
-
-
-@dataclass(frozen=True)
-class CommittedOutput:
-    """An output of a committed stage."""
-
-    manifest: Manifest
-    output: str
 
 
 def point_alias(

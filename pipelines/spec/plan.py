@@ -1,95 +1,39 @@
-"""Decides for every node of a pipeline whether it is reused, resumed or run, and why."""
+"""Decides for every node of a pipeline what a run would do with it, and why."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from pydantic import JsonValue
-
+from pipelines.actions.gate_eval import RequirementOutcome, evaluate_condition
+from pipelines.actions.reports import Report, read_metrics
 from pipelines.spec.diagnostics import SpecError
-from pipelines.spec.explain import FieldChange, History, reason_to_run
-from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
-from pipelines.spec.nodes import ExternalSource, GateNode, Node, Pipeline, StageNode, StageOutput
+from pipelines.spec.history import History
+from pipelines.spec.identity import StoredIdentity
+from pipelines.spec.nodes import (
+    ActionNode,
+    AliasOutput,
+    Condition,
+    GateNode,
+    HumanGateNode,
+    Node,
+    Pipeline,
+    SelectBest,
+    StageNode,
+    StageOutput,
+)
+from pipelines.spec.plan_actions import plan_select, plan_set_alias
+from pipelines.spec.plan_aliases import PlanAliases
+from pipelines.spec.plan_gates import plan_gate
+from pipelines.spec.plan_stage import StageDecider
+from pipelines.spec.planned import Plan, PlannedNode, produced_by
+from pipelines.spec.require import ReportReference
 from pipelines.spec.selection import Selection, select
-from stages.catalog import STAGES
-from stages.contract import ExternalInput, SourceRef, StageInput, StoredInput
+from pipelines.spec.stage_key import StageKeys
 from stages.errors import UserError
-from stages.sources.resolve import resolve
 from stages.store.conditional import ConditionalStore
-from stages.store.layout import StagePaths
-from stages.store.manifest import Manifest, check_files, claim_manifest, quarantine, why_lost
-from stages.store.progress import committed_points
-from stages.store.salts import read_salt, write_salt
 
-Decision = Literal["reuse", "resume", "run", "gate", "skip"]
-
-
-@dataclass(frozen=True)
-class Damage:
-    """A committed result whose files are not as they were committed."""
-
-    attempt: str
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PlannedNode:
-    """What happens to a node.
-
-    Attributes:
-        node: the node.
-        decision: what happens.
-        reason: why, for people.
-        key: identity; none for a gate.
-        payload: what the key is the hash of.
-        sources: what its inputs and settings name outside the store, by URI, with the content that went into the key.
-        changes: what differs from the nearest committed identity.
-        resume_step: the committed step that the stage goes on from.
-        manifest: the committed result to reuse.
-        damage: why a committed result cannot be reused; `set_damaged_aside` before the stage runs.
-        same_as: an earlier node with the same key, which does the work of this one.
-    """
-
-    node: Node
-    decision: Decision
-    reason: str
-    key: str | None = None
-    payload: bytes | None = None
-    sources: Mapping[str, SourceRef] = field(default_factory=dict)
-    changes: tuple[FieldChange, ...] = ()
-    resume_step: int | None = None
-    manifest: Manifest | None = None
-    damage: Damage | None = None
-    same_as: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The decisions for a pipeline, in an order in which the nodes can run."""
-
-    pipeline: Pipeline
-    nodes: Mapping[str, PlannedNode]
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a stage has to run. Gates alone are no work: they are decided from what is committed."""
-        return any(planned.decision in ("run", "resume") for planned in self.nodes.values())
-
-    def to_json(self) -> str:
-        """The plan for other programs and for the archive."""
-        return json.dumps(
-            {
-                "pipeline": self.pipeline.name,
-                "file": str(self.pipeline.path),
-                "profile": self.pipeline.profile,
-                "store": self.pipeline.store,
-                "params": dict(self.pipeline.params),
-                "has_work": self.has_work,
-                "nodes": [_plain(planned) for planned in self.nodes.values()],
-            },
-            indent=2,
-        )
+Verify = Literal["list", "deep"]
+"""How committed results are checked: by listing their files, or by the checksum of each."""
 
 
 def make_plan(
@@ -98,203 +42,201 @@ def make_plan(
     force: Sequence[str] = (),
     only: Sequence[str] = (),
     until: str | None = None,
+    *,
+    refresh: Sequence[str] = (),
+    run_id: str | None = None,
+    verify: Verify = "list",
+    before: Plan | None = None,
 ) -> Plan:
     """Compare a pipeline with what its store holds.
 
-    Reads only, but for two things: a hit on a result that is condemned as garbage saves it, and `force` writes a new
-    salt for each of these stages, which enters their keys in this and in every later plan. A plan that is made again
-    for the same run must not force again.
+    Reads only, but for two things: in a plan for a run, a hit on a result that is condemned as garbage saves it, and
+    `force` writes a new salt for each of these stages, which enters their keys in this and in every later plan.
+
+    Args:
+        pipeline: what to plan.
+        store: where its results are.
+        force: stages to run again for good; not to be given to a later plan of the same run.
+        only: nodes to choose.
+        until: the last node to choose, with all that it needs.
+        refresh: stages to run again in this run only.
+        run_id: the run that the plan is for; without one, it is a look at what a run would do.
+        verify: how committed results are checked.
+        before: the plan that this run made before, whose aliases and salts stay.
 
     Raises:
-        SpecError: an external input cannot be found.
+        SpecError: an external input cannot be found, or an alias cannot be used.
         UserError: a flag names no stage, or a chosen stage needs what is neither committed nor chosen.
         StorageError: the store cannot be read.
     """
-    selection = select(pipeline, only, until, force)
-    planner = _Planner(pipeline, store, frozenset(force), selection)
+    selection = select(pipeline, only, until, force, refresh)
+    planner = _Planner(pipeline, store, selection, run_id, verify == "deep", before)
     for node in pipeline.nodes.values():
         planner.add(node)
-    return Plan(pipeline, planner.planned)
-
-
-def stage_inputs(planned: PlannedNode, plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, StageInput]:
-    """The inputs of a stage as its process gets them.
-
-    Args:
-        planned: a stage that is to run.
-        plan: the plan that it stands in.
-        manifests: committed results by key, at least those of the stages that it takes something from.
-    """
-    assert isinstance(planned.node, StageNode)
-    inputs: dict[str, StageInput] = {}
-    for name, value in planned.node.inputs.items():
-        if isinstance(value, ExternalSource):
-            inputs[name] = ExternalInput(source=planned.sources[value.uri])
-            continue
-        key = plan.nodes[value.stage].key
-        assert key is not None, "only stages have outputs"
-        manifest = manifests[key]
-        inputs[name] = StoredInput(
-            stage=manifest.stage,
-            key=manifest.key,
-            output=value.output,
-            folder=manifest.output_folder(value.output),
-            files=manifest.outputs[value.output],
-        )
-    return inputs
-
-
-def set_damaged_aside(plan: Plan, store: ConditionalStore) -> None:
-    """Quarantine the committed results whose files the plan found missing or changed, so that they can be made again.
-
-    Raises:
-        StorageError: the store could not be written.
-    """
-    for planned in plan.nodes.values():
-        if planned.damage is not None and planned.key is not None and isinstance(planned.node, StageNode):
-            reason = "; ".join(planned.damage.problems)
-            quarantine(store, StagePaths(planned.node.kind, planned.key), reason, planned.damage.attempt)
+    return Plan(pipeline, planner.planned, planner.aliases.found)
 
 
 class _Planner:
     def __init__(
-        self, pipeline: Pipeline, store: ConditionalStore, force: frozenset[str], selection: Selection
+        self,
+        pipeline: Pipeline,
+        store: ConditionalStore,
+        selection: Selection,
+        run_id: str | None,
+        deep: bool,
+        before: Plan | None,
     ) -> None:
-        self._folder = pipeline.path.absolute().parent
+        self._pipeline = pipeline
         self._store = store
-        self._history = History(store)
-        self._force = force
         self._selection = selection
-        self._first_with: dict[str, str] = {}
+        history = History(store, pipeline.name, pipeline.profile)
+        self._keys = StageKeys(pipeline, store, selection, run_id, before)
+        self._decider = StageDecider(store, history, claims=run_id is not None, deep=deep)
+        self._absent: set[str] = set()
+        self._unknown: dict[str, str] = {}
+        self.aliases = PlanAliases(store, {} if before is None else before.aliases)
         self.planned: dict[str, PlannedNode] = {}
 
     def add(self, node: Node) -> None:
         """Decide about a node; all that it needs is decided already."""
-        self.planned[node.id] = self._stage(node) if isinstance(node, StageNode) else self._gate(node)
+        skipped = self._absent_input(node)
+        outcome = self._look_at(node.condition) if node.condition is not None and skipped is None else None
+        if outcome is not None and not outcome.passed:
+            numbers = f" ({', '.join(outcome.numbers)})" if outcome.numbers else ""
+            skipped = f"not so: if {outcome.text}{numbers}"
+        if skipped is not None:
+            self._absent.add(node.id)
+            self.planned[node.id] = PlannedNode(node, "skip", skipped)
+            return
+        planned = self._decide(node)
+        if node.condition is not None and outcome is None and planned.decision != "skip":
+            planned = replace(planned, pending=node.condition, reason=f"{planned.reason}; if {node.condition.text}")
+        self.planned[node.id] = planned
 
-    def _gate(self, node: GateNode) -> PlannedNode:
-        if node.id not in self._selection.chosen:
-            return PlannedNode(node, "skip", f"left out by {self._selection.flag}")
-        for output in node.reports:
-            self._check_available(node, output)
-        return PlannedNode(node, "gate", " and ".join(requirement.text for requirement in node.require))
+    def _absent_input(self, node: Node) -> str | None:
+        """Why a node cannot be: it takes something, or looks at something, that a condition has left out."""
+        for output in _outputs(node):
+            if output.stage in self._absent:
+                return f"takes {output.reference}, which is left out"
+        return None
+
+    def _look_at(self, condition: Condition) -> RequirementOutcome | None:
+        """Whether it holds; none while a report is missing that it is about."""
+        reports: dict[ReportReference, Report] = {}
+        for value in condition.reports:
+            report = self._committed_report(value)
+            if report is None:
+                return None
+            reports[value.reference] = report
+        return evaluate_condition(condition, reports)
+
+    def _committed_report(self, value: StageOutput | AliasOutput) -> Report | None:
+        if isinstance(value, AliasOutput):
+            target = self.aliases.target(value)
+            return read_metrics(self._store, target.manifest, target.output)
+        output = produced_by(self.planned, value)
+        manifest = self.planned[output.stage].manifest if output is not None else None
+        return None if output is None or manifest is None else read_metrics(self._store, manifest, output.output)
+
+    def _decide(self, node: Node) -> PlannedNode:
+        if node.id in self._selection.chosen and node.condition is not None:
+            self._check_available(node, node.condition.reports)
+        match node:
+            case StageNode():
+                return self._stage(node)
+            case ActionNode(action=SelectBest()):
+                return self._select(node)
+            case _ if node.id not in self._selection.chosen:
+                return self._left_out(node)
+            case ActionNode():
+                self._check_available(node, _outputs(node))
+                return plan_set_alias(node, self._store, self.planned)
+            case GateNode():
+                self._check_available(node, node.reports)
+                for value in node.reports:
+                    if isinstance(value, AliasOutput):
+                        self.aliases.target(value)
+        return plan_gate(node, self._pipeline, self._store, self.planned)
+
+    def _left_out(self, node: Node) -> PlannedNode:
+        return PlannedNode(node, "skip", f"left out by {self._selection.flag}")
+
+    def _select(self, node: ActionNode) -> PlannedNode:
+        reports = [self._committed_report(value) for value in node.inputs["reports"]]
+        committed = [report for report in reports if report is not None]
+        if len(committed) < len(reports):
+            self._unknown[node.id] = f"its key is known when {node.id} has chosen"
+            if node.id not in self._selection.chosen:
+                return self._left_out(node)
+            self._check_available(node, _outputs(node))
+            return plan_select(node, None)
+        return plan_select(node, committed)
 
     def _stage(self, node: StageNode) -> PlannedNode:
-        sources = self._sources(node)
-        payload, key = self._identify(node, sources)
-        same_as = self._first_with.get(key)
-        if same_as is not None:
-            first = self.planned[same_as]
-            reason = f"same as {same_as}"
-            return PlannedNode(node, "reuse", reason, key, payload, sources, manifest=first.manifest, same_as=same_as)
-        planned = self._decide(node, key, payload, sources)
-        if planned.decision != "skip":
-            self._first_with[key] = node.id
-        return planned
+        chosen = node.id in self._selection.chosen
+        unknown = self._why_unknown(node)
+        if unknown is not None:
+            self._unknown[node.id] = unknown
+            if not chosen:
+                return self._left_out(node)
+            self._check_available(node, _outputs(node))
+            return PlannedNode(node, "run", unknown)
+        try:
+            identified = self._keys.identify(node, self._stored_inputs(node))
+        except SpecError:
+            if chosen:
+                raise
+            self._unknown[node.id] = f"left out by {self._selection.flag}"
+            return self._left_out(node)
+        planned = self._decider.committed(node, identified, self.planned)
+        if planned is None or planned.damage is not None:
+            if not chosen:
+                return identified.of(self._left_out(node))
+            self._check_available(node, _outputs(node))
+        return planned or self._decider.to_run(node, identified, self.planned)
 
-    def _decide(self, node: StageNode, key: str, payload: bytes, sources: Mapping[str, SourceRef]) -> PlannedNode:
-        paths = StagePaths(node.kind, key)
-        manifest = claim_manifest(self._store, paths)
-        damage = self._damage(manifest) if manifest else None
-        if manifest is not None and damage is None:
-            reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
-            return PlannedNode(node, "reuse", reason, key, payload, sources, manifest=manifest)
-        if node.id not in self._selection.chosen:
-            return PlannedNode(node, "skip", f"left out by {self._selection.flag}", key, payload, sources)
-        for value in node.inputs.values():
-            if isinstance(value, StageOutput):
-                self._check_available(node, value)
-        if manifest is not None and damage is not None:
-            reason = _damage_reason(manifest, damage)
-            return PlannedNode(node, "run", reason, key, payload, sources, damage=damage)
-        return self._fresh(node, key, payload, sources)
+    def _why_unknown(self, node: StageNode) -> str | None:
+        """Why the key of a stage is not known yet, if that is so."""
+        for output in _outputs(node):
+            produced = produced_by(self.planned, output)
+            if produced is None:
+                return self._unknown[output.stage]
+            if self.planned[produced.stage].key is None:
+                return self._unknown[produced.stage]
+        return self._keys.why_unknown(node)
 
-    def _fresh(self, node: StageNode, key: str, payload: bytes, sources: Mapping[str, SourceRef]) -> PlannedNode:
-        points = committed_points(self._store, StagePaths(node.kind, key))
-        if points:
-            best = points[0]
-            reason = f"from step {best.step} of attempt {best.attempt.partition('-')[0]}"
-            return PlannedNode(node, "resume", reason, key, payload, sources, resume_step=best.step)
-        lost = why_lost(self._store, StagePaths(node.kind, key))
-        if lost is not None:
-            return PlannedNode(node, "run", lost, key, payload, sources)
-        others = {planned.key for planned in self.planned.values() if planned.key} | {key}
-        changes = self._history.changes(node.kind, payload, others)
-        reason = reason_to_run(node, changes)
-        return PlannedNode(node, "run", reason, key, payload, sources, changes=changes or ())
-
-    def _sources(self, node: StageNode) -> dict[str, SourceRef]:
-        found: dict[str, SourceRef] = {}
+    def _stored_inputs(self, node: StageNode) -> dict[str, StoredIdentity]:
+        found: dict[str, StoredIdentity] = {}
         for name, value in node.inputs.items():
-            if isinstance(value, ExternalSource):
-                try:
-                    found[value.uri] = resolve(value.uri, self._folder)
-                except UserError as error:
-                    path = ("stages", node.id, "inputs", name)
-                    raise SpecError.at(value.place, str(error), path) from error
+            if isinstance(value, AliasOutput):
+                target = self.aliases.target(value)
+                found[name] = StoredIdentity(target.manifest.key, target.output)
+            elif isinstance(value, StageOutput):
+                produced = produced_by(self.planned, value)
+                key = self.planned[produced.stage].key if produced is not None else None
+                assert produced is not None and key is not None, "`_why_unknown` looks first"  # noqa: PT018
+                found[name] = StoredIdentity(key, produced.output)
         return found
 
-    def _identify(self, node: StageNode, sources: dict[str, SourceRef]) -> tuple[bytes, str]:
-        """The payload and its key; adds the sources that the settings name."""
-
-        def digest_of(uri: str) -> str:
-            sources[uri] = resolve(uri, self._folder)
-            return sources[uri].digest
-
-        identity = Identity(
-            kind=node.kind,
-            version=STAGES[node.kind].version,
-            rev=node.rev,
-            config=node.config,
-            inputs={name: self._input(node, name, sources) for name in node.inputs},
-        )
-        try:
-            payload = identity_payload(identity, digest_of)
-            plain_key = key_of(payload)
-            forced = node.id in self._force
-            salt = write_salt(self._store, plain_key) if forced else read_salt(self._store, plain_key)
-            if salt is not None:
-                payload = identity_payload(identity, digest_of, salt)
-        except UserError as error:
-            raise SpecError.at(node.place, str(error), ("stages", node.id, "with")) from error
-        return payload, key_of(payload)
-
-    def _input(self, node: StageNode, name: str, sources: Mapping[str, SourceRef]) -> StoredIdentity | ExternalIdentity:
-        value = node.inputs[name]
-        if isinstance(value, ExternalSource):
-            return ExternalIdentity(sources[value.uri].digest)
-        key = self.planned[value.stage].key
-        assert key is not None, "only stages have outputs"
-        return StoredIdentity(key, value.output)
-
-    def _damage(self, manifest: Manifest) -> Damage | None:
-        problems = check_files(self._store, manifest)
-        return Damage(manifest.attempt, tuple(problems)) if problems else None
-
-    def _check_available(self, node: Node, output: StageOutput) -> None:
-        if self.planned[output.stage].decision == "skip":
-            flag = self._selection.flag
-            raise UserError(
-                f"{flag}: {node.id} takes {output.reference}, which is not committed: choose {output.stage} too"
-            )
+    def _check_available(self, node: Node, outputs: Iterable[StageOutput | AliasOutput]) -> None:
+        for output in outputs:
+            if isinstance(output, StageOutput) and self.planned[output.stage].decision == "skip":
+                flag = self._selection.flag
+                raise UserError(
+                    f"{flag}: {node.id} takes {output.reference}, which is not committed: choose {output.stage} too"
+                )
 
 
-def _plain(planned: PlannedNode) -> dict[str, JsonValue]:
-    return {
-        "id": planned.node.id,
-        "kind": planned.node.kind if isinstance(planned.node, StageNode) else "gate",
-        "needs": list(planned.node.needs),
-        "decision": planned.decision,
-        "reason": planned.reason,
-        "key": planned.key,
-        "changes": [{"path": one.path, "before": one.before, "after": one.after} for one in planned.changes],
-        "resume_step": planned.resume_step,
-        "same_as": planned.same_as,
-    }
-
-
-def _damage_reason(manifest: Manifest, damage: Damage) -> str:
-    total = sum(len(entries) for entries in manifest.outputs.values())
-    missing = all(problem.endswith(": missing") for problem in damage.problems)
-    what = "missing" if missing else "missing or changed"
-    return f"{len(damage.problems)} of {total} objects {what}: run again"
+def _outputs(node: Node) -> list[StageOutput]:
+    """What a node takes from other nodes or looks at."""
+    values: list[object] = [*(node.condition.reports if node.condition else ())]
+    match node:
+        case StageNode():
+            values += node.inputs.values()
+        case GateNode():
+            values += node.reports
+        case ActionNode():
+            values += [output for outputs in node.inputs.values() for output in outputs]
+        case HumanGateNode():
+            pass
+    return [value for value in values if isinstance(value, StageOutput)]

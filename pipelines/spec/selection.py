@@ -1,59 +1,94 @@
-"""Which nodes a run is about: `--only`, `--until` and `--force`."""
+"""Which nodes a run is about: `--only`, `--until`, `--force` and `--refresh`.
+
+Each names a node, or a fanned-out stage and with it all its instances.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.spec.diagnostics import did_you_mean
-from pipelines.spec.nodes import GateNode, Node, Pipeline
+from pipelines.spec.nodes import Node, Pipeline, StageNode
 from stages.errors import UserError
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen nodes, and the flag that the others are left out by."""
+    """The chosen nodes.
+
+    Attributes:
+        chosen: their ids.
+        flag: what the others are left out by.
+        force: stages to run again, for this and all later plans.
+        refresh: stages to run again in this run.
+    """
 
     chosen: Collection[str]
     flag: str = ""
+    force: Collection[str] = ()
+    refresh: Collection[str] = ()
 
 
-def select(pipeline: Pipeline, only: Sequence[str], until: str | None, force: Sequence[str] = ()) -> Selection:
+def select(
+    pipeline: Pipeline,
+    only: Sequence[str],
+    until: str | None,
+    force: Sequence[str] = (),
+    refresh: Sequence[str] = (),
+) -> Selection:
     """The nodes of `--only`, those up to and with `--until`, or all.
 
     Raises:
-        UserError: an unknown node, both flags, or a forced node that is a gate or left out.
+        UserError: an unknown node, flags that exclude each other, or a stage to run again that is none or left out.
     """
-    selection = _chosen(pipeline, only, until)
-    _check_known(pipeline, force, "--force")
-    for name in force:
-        if name not in selection.chosen:
-            raise UserError(f"--force {name}: left out by {selection.flag}")
-        if isinstance(pipeline.nodes[name], GateNode):
-            raise UserError(f"--force {name}: a gate is decided anew in every run")
-    return selection
+    chosen, flag = _chosen(pipeline, only, until)
+    forced = _again(pipeline, force, "--force", chosen, flag)
+    refreshed = _again(pipeline, refresh, "--refresh", chosen, flag)
+    if both := sorted(forced & refreshed):
+        raise UserError(f"--force and --refresh exclude each other: both name {', '.join(both)}")
+    return Selection(chosen, flag, forced, refreshed)
 
 
-def _chosen(pipeline: Pipeline, only: Sequence[str], until: str | None) -> Selection:
+def _again(
+    pipeline: Pipeline, names: Sequence[str], flag: str, chosen: Collection[str], left_out_by: str
+) -> frozenset[str]:
+    found = _expand(pipeline, names, flag)
+    for node_id in sorted(found):
+        if node_id not in chosen:
+            raise UserError(f"{flag} {node_id}: left out by {left_out_by}")
+        if not isinstance(pipeline.nodes[node_id], StageNode):
+            raise UserError(f"{flag} {node_id}: gates and actions are decided anew in every run")
+    return found
+
+
+def _chosen(pipeline: Pipeline, only: Sequence[str], until: str | None) -> tuple[frozenset[str], str]:
     if only and until is not None:
         raise UserError("--only and --until exclude each other: give one of them")
-    _check_known(pipeline, only, "--only")
     if only:
-        return Selection(frozenset(only), "--only")
+        return _expand(pipeline, only, "--only"), "--only"
     if until is None:
-        return Selection(frozenset(pipeline.nodes))
-    _check_known(pipeline, [until], "--until")
-    return Selection(_with_needs(pipeline.nodes, until), "--until")
+        return frozenset(pipeline.nodes), ""
+    return _with_needs(pipeline.nodes, _expand(pipeline, [until], "--until")), "--until"
 
 
-def _check_known(pipeline: Pipeline, names: Sequence[str], flag: str) -> None:
-    for name in names:
-        if name not in pipeline.nodes:
-            hint = did_you_mean(name, pipeline.nodes) or f"; it has {', '.join(pipeline.nodes)}"
-            raise UserError(f"{flag} {name}: no stage of {pipeline.name}{hint}")
-
-
-def _with_needs(nodes: Mapping[str, Node], last: str) -> frozenset[str]:
+def _expand(pipeline: Pipeline, names: Sequence[str], flag: str) -> frozenset[str]:
     found: set[str] = set()
-    waiting = [last]
+    for name in names:
+        members = {node_id for node_id, node in pipeline.nodes.items() if name in (node_id, _group(node))}
+        if not members:
+            known = dict.fromkeys([*pipeline.nodes, *filter(None, map(_group, pipeline.nodes.values()))])
+            hint = did_you_mean(name, known) or f"; it has {', '.join(pipeline.nodes)}"
+            raise UserError(f"{flag} {name}: no stage of {pipeline.name}{hint}")
+        found |= members
+    return frozenset(found)
+
+
+def _group(node: Node) -> str:
+    return node.group if isinstance(node, StageNode) else ""
+
+
+def _with_needs(nodes: Mapping[str, Node], last: Collection[str]) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = list(last)
     while waiting:
         node = waiting.pop()
         if node not in found:

@@ -8,7 +8,7 @@ import pytest
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline, StageNode
-from pipelines.spec.plan import Plan
+from pipelines.spec.planned import Plan
 from stages.catalog import STAGES
 from stages.contract import FileEntry
 from stages.store.layout import StagePaths

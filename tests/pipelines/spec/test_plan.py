@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.spec.damage import set_damaged_aside
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.nodes import Pipeline, StageNode
-from pipelines.spec.plan import Plan, make_plan, set_damaged_aside, stage_inputs
-from pipelines.spec.render import render
+from pipelines.spec.plan import make_plan
+from pipelines.spec.plan_json import plan_json
+from pipelines.spec.plan_text import plan_text
+from pipelines.spec.planned import Plan
+from pipelines.spec.stage_inputs import stage_inputs
 from stages.contract import ExternalInput, StoredInput
 from stages.errors import UserError
 from stages.store.layout import StagePaths
@@ -32,6 +36,14 @@ def decisions(plan: Plan) -> dict[str, str]:
 
 def reasons(plan: Plan, decision: str) -> dict[str, str]:
     return {node: planned.reason for node, planned in plan.nodes.items() if planned.decision == decision}
+
+
+def moved(before: Plan, after: Plan, stage: str) -> str:
+    """How a changed key shows in a reason."""
+    old, new = before.nodes[stage].key, after.nodes[stage].key
+    assert old is not None
+    assert new is not None
+    return f"{old[:4]}→{new[:4]}"
 
 
 def paths(plan: Plan, stage: str) -> StagePaths:
@@ -67,11 +79,12 @@ def test_everything_committed_is_reused(load: Load, store: LocalStore, commit_al
 def test_a_changed_setting_runs_its_stage_and_what_follows_and_says_which(
     load: Load, store: LocalStore, commit_all: CommitAll
 ) -> None:
-    commit_all(make_plan(load(), store))
+    before = make_plan(load(), store)
+    commit_all(before)
     plan = make_plan(load("stages.sft.with.optimizer.learning_rate=2e-3", "stages.sft.with.num_steps=5"), store)
     assert reasons(plan, "run") == {
         "sft": "with.num_steps: 4 → 5; with.optimizer.learning_rate: 0.001 → 0.002",
-        "eval_sft": "upstream sft changed",
+        "eval_sft": f"input model changed (sft {moved(before, plan, 'sft')}: with.num_steps: 4 → 5)",
     }
     assert [str(change) for change in plan.nodes["sft"].changes] == [
         "with.num_steps: 4 → 5",
@@ -91,19 +104,24 @@ def test_the_name_of_a_stage_is_not_its_identity(load: Load, store: LocalStore, 
 
 
 def test_a_bumped_rev_is_a_reason(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
-    commit_all(make_plan(load(), store))
+    before = make_plan(load(), store)
+    commit_all(before)
     plan = make_plan(load("stages.sft.rev=1"), store)
-    assert reasons(plan, "run") == {"sft": "rev: 0 → 1", "eval_sft": "upstream sft changed"}
+    changed = f"input model changed (sft {moved(before, plan, 'sft')}: rev: 0 → 1)"
+    assert reasons(plan, "run") == {"sft": "rev: 0 → 1", "eval_sft": changed}
 
 
 def test_changed_content_of_an_input_is_a_reason(
     load: Load, store: LocalStore, commit_all: CommitAll, pipeline_file: Path
 ) -> None:
-    commit_all(make_plan(load(), store))
+    before = make_plan(load(), store)
+    commit_all(before)
     (pipeline_file.parent / "base" / "config.json").write_text('{"changed": true}')
     plan = make_plan(load(), store)
     expected = "inputs.model: the content is now that of base"
-    assert reasons(plan, "run") == {"sft": expected, "eval_base": expected, "eval_sft": "upstream sft changed"}
+    assert reasons(plan, "run")["sft"] == reasons(plan, "run")["eval_base"] == expected
+    upstream = f"input model changed (sft {moved(before, plan, 'sft')}: inputs.model: "
+    assert reasons(plan, "run")["eval_sft"].startswith(upstream)
     (pipeline_file.parent / "rows.jsonl").write_text('{"changed": true}\n')
     assert make_plan(load(), store).nodes["data"].reason.startswith('with.source: "sha256:')
 
@@ -231,7 +249,7 @@ def test_flags_that_name_no_stage_are_refused(load: Load, store: LocalStore) -> 
         make_plan(load(), store, until="x")
     with pytest.raises(UserError, match="--force x: no stage"):
         make_plan(load(), store, force=["x"])
-    with pytest.raises(UserError, match="--force gate: a gate is decided anew"):
+    with pytest.raises(UserError, match="--force gate: gates and actions are decided"):
         make_plan(load(), store, force=["gate"])
     with pytest.raises(UserError, match="--force eval_sft: left out by --until"):
         make_plan(load(), store, force=["eval_sft"], until="sft")
@@ -244,8 +262,8 @@ def test_a_forced_stage_gets_a_new_identity_that_stays(load: Load, store: LocalS
     old = make_plan(load(), store)
     forced = make_plan(load(), store, force=["sft"])
     assert reasons(forced, "run") == {
-        "sft": f'salt: added "{json.loads(forced.nodes["sft"].payload or b"")["salt"]}"',
-        "eval_sft": "upstream sft changed",
+        "sft": "forced",
+        "eval_sft": f"input model changed (sft {moved(old, forced, 'sft')}: forced)",
     }
     later = make_plan(load(), store)
     assert later.nodes["sft"].key == forced.nodes["sft"].key != old.nodes["sft"].key
@@ -287,7 +305,7 @@ def test_a_source_that_is_not_there_is_told_with_its_place(load: Load, store: Lo
 def test_the_json_of_a_plan_says_all_that_it_decided(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
     commit_all(make_plan(load(), store))
     plan = make_plan(load("stages.sft.with.num_steps=5"), store)
-    told = json.loads(plan.to_json())
+    told = json.loads(plan_json(plan))
     assert (told["pipeline"], told["has_work"], told["profile"]) == ("small", True, None)
     assert [node["decision"] for node in told["nodes"]] == ["reuse", "run", "reuse", "run", "gate"]
     assert told["nodes"][1]["changes"] == [{"path": "with.num_steps", "before": "4", "after": "5"}]
@@ -295,13 +313,15 @@ def test_the_json_of_a_plan_says_all_that_it_decided(load: Load, store: LocalSto
 
 
 def test_the_text_of_a_plan_is_a_table_with_reasons(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
-    commit_all(make_plan(load(), store))
-    text = render(make_plan(load("stages.sft.with.num_steps=5"), store))
+    before = make_plan(load(), store)
+    commit_all(before)
+    plan = make_plan(load("stages.sft.with.num_steps=5"), store)
+    text = plan_text(plan)
     assert re.sub(r"[0-9a-f]{16}", "KEY", text) == (
         "data       reuse  KEY  committed 2026-01-01 01:00:00 UTC\n"
         "sft        run    KEY  with.num_steps: 4 → 5\n"
         "eval_base  reuse  KEY  committed 2026-01-01 01:00:00 UTC\n"
-        "eval_sft   run    KEY  upstream sft changed\n"
+        f"eval_sft   run    KEY  input model changed (sft {moved(before, plan, 'sft')}: with.num_steps: 4 → 5)\n"
         "gate       gate                     "
         "accuracy >= 0.5 and delta_low(accuracy, '${stages.eval_base.outputs.report}') > 0\n"
         "\n"

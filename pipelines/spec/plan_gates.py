@@ -1,0 +1,88 @@
+"""What gates would do: decide on reports, or ask a person, who may have answered."""
+
+from collections.abc import Mapping
+
+from pipelines.spec.approval_key import approval_key
+from pipelines.spec.nodes import ActionNode, GateNode, HumanGateNode, Node, Pipeline, SelectBest, StageNode
+from pipelines.spec.planned import PlannedNode, produced_by
+from stages.store.approvals import Approval, read_approval
+from stages.store.conditional import ConditionalStore
+from stages.store.manifest import Manifest, manifest_digest
+
+
+def plan_gate(
+    node: GateNode | HumanGateNode, pipeline: Pipeline, store: ConditionalStore, planned: Mapping[str, PlannedNode]
+) -> PlannedNode:
+    """A gate that is not left out; one that may ask a person has the key of the answer, once it is known."""
+    asked = stages_before(node, planned)
+    key = None if asked is None else approval_key(pipeline.name, node.id, asked)
+    if isinstance(node, GateNode):
+        requirements = " and ".join(requirement.text for requirement in node.require)
+        return PlannedNode(node, "gate", requirements, key if node.on_fail == "ask" else None)
+    manifests = {node_id: planned[node_id].manifest for node_id in asked or {}}
+    decision = None if key is None else standing_approval(store, key, manifests)
+    if decision is not None:
+        return PlannedNode(node, "gate", _decided(decision), key, is_settled=True)
+    if None in manifests.values() or asked is None:
+        who = f" {', '.join(node.approvers)}" if node.approvers else " for approval"
+        return PlannedNode(node, "gate", f"asks{who} when that is done which it waits for", key)
+    return PlannedNode(node, "gate", f"waits for approval: temper approve {pipeline.path} {node.id}", key)
+
+
+def stages_before(node: Node, planned: Mapping[str, PlannedNode]) -> dict[str, str] | None:
+    """Keys by id of the nearest stages that a node waits for, through gates and actions.
+
+    Of the candidates of an action that selects only the chosen one counts. None while a key or a choice is not known.
+    """
+    found: dict[str, str] = {}
+    waiting = list(node.needs)
+    seen: set[str] = set()
+    while waiting:
+        node_id = waiting.pop()
+        one = planned[node_id]
+        if node_id in seen or one.decision == "skip":
+            continue
+        seen.add(node_id)
+        if isinstance(one.node, StageNode):
+            if one.key is None:
+                return None
+            found[node_id] = one.key
+        elif isinstance(one.node, ActionNode) and isinstance(one.node.action, SelectBest):
+            if one.chosen is None:
+                return None
+            waiting += _needs_of_choice(one.node, one.chosen, planned)
+        else:
+            waiting += one.node.needs
+    return dict(sorted(found.items()))
+
+
+def _needs_of_choice(node: ActionNode, chosen: int, planned: Mapping[str, PlannedNode]) -> list[str]:
+    compared = {output.stage for outputs in node.inputs.values() for output in outputs}
+    taken = [produced_by(planned, outputs[chosen]) for outputs in node.inputs.values()]
+    return [need for need in node.needs if need not in compared] + [output.stage for output in taken if output]
+
+
+def standing_approval(
+    store: ConditionalStore, gate_key: str, manifests: Mapping[str, Manifest | None]
+) -> Approval | None:
+    """What a person decided about just these results; a decision about results that were made again since is void.
+
+    Args:
+        store: where decisions are.
+        gate_key: of the gate.
+        manifests: committed results of the stages that it asks about, by id; none where there is none.
+    """
+    approval = read_approval(store, gate_key)
+    if approval is None:
+        return None
+    for node_id, manifest in manifests.items():
+        approved = approval.manifests.get(node_id)
+        if manifest is None or approved is None or manifest_digest(manifest) != approved:
+            return None
+    return approval
+
+
+def _decided(approval: Approval) -> str:
+    verdict = "approved" if approval.approved else "rejected"
+    comment = f": {approval.comment}" if approval.comment else ""
+    return f"{verdict} by {approval.by} at {approval.at[:19].replace('T', ' ')} UTC{comment}"

@@ -1,0 +1,97 @@
+"""What becomes of a stage whose key is known: reused, resumed, waited for, or run."""
+
+from collections.abc import Mapping
+
+from pipelines.spec.damage import damage_reason, find_damage
+from pipelines.spec.explain import changes_since, reason_to_run
+from pipelines.spec.history import History
+from pipelines.spec.nodes import StageNode
+from pipelines.spec.planned import PlannedNode
+from pipelines.spec.stage_key import Identified
+from stages.store.conditional import ConditionalStore
+from stages.store.holder import Holder, is_gone, this_holder
+from stages.store.layout import StagePaths
+from stages.store.lease import LeaseRecord
+from stages.store.manifest import claim_manifest, read_manifest, why_lost
+from stages.store.progress import committed_points
+from stages.store.records import read_record
+
+
+class StageDecider:
+    """Looks stages up in a store, for one plan."""
+
+    def __init__(self, store: ConditionalStore, history: History, claims: bool, deep: bool) -> None:
+        """`claims`: what is reused is kept from the garbage collector; `deep`: by the checksum of every file."""
+        self._store = store
+        self._history = history
+        self._claims = claims
+        self._deep = deep
+        self._first_with: dict[str, str] = {}
+
+    def committed(
+        self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]
+    ) -> PlannedNode | None:
+        """Reuse of a committed result, or a new run of one that is damaged; none when there is no result."""
+        same_as = self._first_with.get(identified.key)
+        if same_as is not None:
+            first = planned[same_as]
+            reuse = PlannedNode(node, "reuse", f"same as {same_as}", manifest=first.manifest, same_as=same_as)
+            return identified.of(reuse)
+        paths = StagePaths(node.kind, identified.key)
+        manifest = claim_manifest(self._store, paths) if self._claims else read_manifest(self._store, paths)
+        if manifest is None:
+            return None
+        damage = find_damage(self._store, manifest, self._deep)
+        if damage is not None:
+            return identified.of(PlannedNode(node, "run", damage_reason(manifest, damage), damage=damage))
+        self._first_with[identified.key] = node.id
+        reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
+        return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest))
+
+    def to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
+        """Run a stage that is not committed, resume it, or wait for another run that works on it."""
+        self._first_with[identified.key] = node.id
+        return identified.of(self._to_run(node, identified, planned))
+
+    def _to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
+        paths = StagePaths(node.kind, identified.key)
+        points = [] if node.resume.policy == "none" else committed_points(self._store, paths)
+        step = points[0].step if points else None
+        lease = self._live_lease(paths)
+        if lease is not None and node.on_conflict != "takeover":
+            reason = _waiting(lease, step, fails=node.on_conflict == "fail")
+            return PlannedNode(node, "wait", reason, resume_step=step, holder=lease.holder)
+        taken = f"; takes it over from {_name(lease.holder)}" if lease is not None else ""
+        if points:
+            reason = f"from step {step} of attempt {points[0].attempt.partition('-')[0]}{taken}"
+            return PlannedNode(node, "resume", reason, resume_step=step)
+        if identified.salt is not None:
+            return PlannedNode(
+                node, "run", f"cache {'refresh' if identified.salt.startswith('run ') else 'off'}{taken}"
+            )
+        lost = why_lost(self._store, paths)
+        if lost is not None:
+            return PlannedNode(node, "run", f"{lost}{taken}")
+        others = {one.key for one in planned.values() if one.key} | {identified.key}
+        changes = changes_since(self._history, node, identified.payload, others)
+        reason = reason_to_run(node, changes, self._history, planned)
+        return PlannedNode(node, "run", f"{reason}{taken}", changes=changes or ())
+
+    def _live_lease(self, paths: StagePaths) -> LeaseRecord | None:
+        """The lease of another run, unless its process is known to be gone."""
+        lease = read_record(self._store, paths.lease, LeaseRecord)
+        if lease is None or lease.state == "released":
+            return None
+        own = this_holder()
+        is_own = lease.holder.model_copy(update={"run_url": None}) == own
+        return None if is_own or is_gone(lease.holder, own) else lease
+
+
+def _waiting(lease: LeaseRecord, step: int | None, fails: bool) -> str:
+    saved = "nothing saved yet" if step is None else f"saved step {step}"
+    end = "; fails unless that run has ended (on_conflict: fail)" if fails else ""
+    return f"for {_name(lease.holder)}, attempt {lease.epoch}, {saved}{end}"
+
+
+def _name(holder: Holder) -> str:
+    return holder.run_url or f"process {holder.pid} on {holder.host}"

@@ -1,0 +1,122 @@
+"""The key of a planned stage: its identity with external content looked up and salts worked in."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipelines.spec.diagnostics import SpecError
+from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
+from pipelines.spec.nodes import CacheMode, ExternalSource, Pipeline, StageNode
+from pipelines.spec.planned import Plan, PlannedNode
+from pipelines.spec.selection import Selection
+from stages.catalog import STAGES
+from stages.contract import SourceRef
+from stages.errors import UserError
+from stages.sources.resolve import resolve
+from stages.store.conditional import ConditionalStore
+from stages.store.salts import read_salt, write_salt
+
+
+@dataclass(frozen=True)
+class Identified:
+    """What a stage is.
+
+    Attributes:
+        key: the hash of `payload`.
+        payload: what the result depends on.
+        sources: the external content among it, by URI.
+        salt: what makes the key one of this run's own.
+    """
+
+    key: str
+    payload: bytes
+    sources: Mapping[str, SourceRef]
+    salt: str | None
+
+    def of(self, planned: PlannedNode) -> PlannedNode:
+        """A decision, with the identity that it is about."""
+        return replace(planned, key=self.key, payload=self.payload, sources=self.sources, salt=self.salt)
+
+
+class StageKeys:
+    """Makes the keys of one plan; every external source is looked up once."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        store: ConditionalStore,
+        selection: Selection,
+        run_id: str | None,
+        before: Plan | None,
+    ) -> None:
+        """Without `run_id` the key of a stage that makes a new result in every run is not known."""
+        self._folder = pipeline.path.absolute().parent
+        self._store = store
+        self._selection = selection
+        self._run_id = run_id
+        self._before = before
+        self._resolved: dict[str, SourceRef] = {}
+
+    def why_unknown(self, node: StageNode) -> str | None:
+        """Why a stage has no key yet, apart from its inputs."""
+        mode = self._mode(node)
+        return None if mode == "use" or self._run_id is not None else f"cache {mode}: {node.id} runs again in each run"
+
+    def identify(self, node: StageNode, stored: Mapping[str, StoredIdentity]) -> Identified:
+        """The identity of a stage; `stored` are those of its inputs that stages made.
+
+        Raises:
+            SpecError: an external input cannot be found, told with its place.
+        """
+        sources: dict[str, SourceRef] = {}
+        inputs = {name: stored.get(name) or self._external(node, name, sources) for name in node.inputs}
+        identity = Identity(node.kind, STAGES[node.kind].version, node.rev, node.config, inputs)
+
+        def digest_of(uri: str) -> str:
+            sources[uri] = self._resolve(uri)
+            return sources[uri].digest
+
+        run_salt = self._run_salt(node)
+        try:
+            payload = identity_payload(identity, digest_of)
+            salt = run_salt or self._lasting_salt(node, key_of(payload))
+            if salt is not None:
+                payload = identity_payload(identity, digest_of, salt)
+        except UserError as error:
+            raise SpecError.at(node.place, str(error), ("stages", node.id, "with")) from error
+        return Identified(key_of(payload), payload, sources, run_salt)
+
+    def _mode(self, node: StageNode) -> CacheMode:
+        """A stage that is left out is taken as any run left it."""
+        if node.id not in self._selection.chosen:
+            return "use"
+        return "refresh" if node.id in self._selection.refresh else node.cache
+
+    def _run_salt(self, node: StageNode) -> str | None:
+        match self._mode(node):
+            case "use":
+                return None
+            case "refresh":
+                assert self._run_id is not None, "`why_unknown` looks first"
+                return f"run {self._run_id}"
+            case "off":
+                known = self._before.nodes[node.id].salt if self._before is not None else None
+                return known or f"once {uuid.uuid4().hex}"
+
+    def _lasting_salt(self, node: StageNode, plain_key: str) -> str | None:
+        forced = node.id in self._selection.force
+        return write_salt(self._store, plain_key) if forced else read_salt(self._store, plain_key)
+
+    def _external(self, node: StageNode, name: str, sources: dict[str, SourceRef]) -> ExternalIdentity:
+        value = node.inputs[name]
+        assert isinstance(value, ExternalSource), "what stages made is given"
+        try:
+            sources[value.uri] = self._resolve(value.uri)
+        except UserError as error:
+            raise SpecError.at(value.place, str(error), ("stages", node.id, "inputs", name)) from error
+        return ExternalIdentity(sources[value.uri].digest)
+
+    def _resolve(self, uri: str) -> SourceRef:
+        if uri not in self._resolved:
+            self._resolved[uri] = resolve(uri, self._folder)
+        return self._resolved[uri]

@@ -1,7 +1,6 @@
 """Low-rank adapters (arXiv 2106.09685) through qwix: how they are attached, parted from the base, saved and loaded."""
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
@@ -16,7 +15,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from stages.contract import Adapter
+from stages.engine.data.uniforms import uniforms
 from stages.engine.models.config import LoraConfig
+from stages.engine.models.paths import dotted
 from stages.engine.models.rope import make_rope
 from stages.engine.models.transformer import Block, Cells, Decoder
 from stages.errors import UserError
@@ -50,7 +51,7 @@ def bind(graph: Graph, adapter: Weights, base: Cells) -> Decoder:
 def split(model: Decoder) -> tuple[Frozen, Weights]:
     """Parts a decoder into its frozen base and its adapter, which is empty for a bare base."""
     graph, adapter, base = nnx.split(model, nnx.LoRAParam, ...)
-    return Frozen(graph, base), {_name(path): leaf.get_value() for path, leaf in adapter.flat_state()}
+    return Frozen(graph, base), {dotted(path): leaf.get_value() for path, leaf in adapter.flat_state()}
 
 
 def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
@@ -65,14 +66,10 @@ def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
 
     adapted_graph, shapes, _ = nnx.split(nnx.eval_shape(adapt_first), nnx.LoRAParam, ...)
     values = {
-        path: leaf.replace(_initial(_name(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
+        path: leaf.replace(_initial(dotted(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
         for path, leaf in shapes.flat_state()
     }
     model.blocks = nnx.merge(adapted_graph, nnx.from_flat_state(values), weights)
-
-
-def _name(path: Iterable[object]) -> str:
-    return ".".join(map(str, path))
 
 
 def _adapt(block: Block, config: LoraConfig) -> Block:
@@ -94,9 +91,8 @@ def _initial(name: str, shape: tuple[int, ...], seed: int) -> Float[Array, "..."
     if name.endswith("lora_b"):
         return jnp.zeros(shape)
     bound = (6.0 / shape[-2]) ** 0.5
-    words = np.random.Philox(key=(seed, crc32(name.encode()))).random_raw(math.prod(shape))
-    uniform = (words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
-    return jnp.asarray((2 * uniform - 1).reshape(shape) * np.float32(bound))
+    drawn = uniforms(np.random.Philox(key=(seed, crc32(name.encode()))), math.prod(shape))
+    return jnp.asarray((2 * drawn - 1).reshape(shape) * np.float32(bound))
 
 
 def save_adapter(folder: Path, adapter: Weights, config: LoraConfig) -> Adapter:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int
 
+from stages.engine.data.uniforms import uniforms
 from stages.engine.objectives.logprobs import target_logprobs
 
 _BLOCK = 128
@@ -23,15 +24,14 @@ def row_uniforms(
 
     Philox (Salmon et al. 2011) with seed and step as its key, and the other three as its counter.
     """
-    words = [
+    drawn = [
         [
-            np.random.Philox(key=(seed, step), counter=(0, sample, prompt_id, 0)).random_raw(num_tokens)
+            uniforms(np.random.Philox(key=(seed, step), counter=(0, sample, prompt_id, 0)), num_tokens)
             for sample in range(group_size)
         ]
         for prompt_id in prompt_ids
     ]
-    # 24 bits are what a float32 below 1 holds without rounding up to 1.
-    return (np.array(words, np.uint64) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return np.array(drawn, np.float32)
 
 
 def sample_tokens(

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from stages.engine.data.gguf import open_gguf
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.families import llama
+from stages.engine.models.paths import dotted
 from stages.engine.models.transformer import Decoder
 from stages.engine.models.weights.gguf import read_tensor
 from stages.errors import UserError
@@ -48,10 +49,10 @@ def load_decoder(path: Path) -> Decoder:
     checkpoint = _open_gguf_checkpoint(path) if path.suffix == ".gguf" else _open_hf_checkpoint(path)
     model = nnx.eval_shape(lambda: Decoder(checkpoint.arch, rngs=nnx.Rngs(0)))
     graph, state = nnx.split(model)
-    flat = {".".join(map(str, name)): leaf for name, leaf in state.flat_state()}
+    flat = {dotted(name): leaf for name, leaf in state.flat_state()}
     expected = {name: leaf.get_value().shape for name, leaf in flat.items()}
     weights = _read_all(checkpoint, expected)
-    loaded = [(name, leaf.replace(weights[".".join(map(str, name))])) for name, leaf in state.flat_state()]
+    loaded = [(name, leaf.replace(weights[dotted(name)])) for name, leaf in state.flat_state()]
     return nnx.merge(graph, nnx.from_flat_state(dict(loaded)))
 
 

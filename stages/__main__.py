@@ -19,7 +19,16 @@ from pydantic import ValidationError
 
 from stages.catalog import STAGES, Stage
 from stages.context import RunContext
-from stages.contract import ARTIFACT_FILE, RESULT_FILE, Artifact, CorruptInput, FileEntry, StageRequest, StageResult
+from stages.contract import (
+    ARTIFACT_FILE,
+    RESULT_FILE,
+    Artifact,
+    ClusterRequest,
+    CorruptInput,
+    FileEntry,
+    StageRequest,
+    StageResult,
+)
 from stages.errors import CorruptArtifactError, PreemptedError, TemperError, UserError
 from stages.lifeline import hold
 from stages.store.conditional import ConditionalStore, open_store
@@ -29,6 +38,7 @@ from stages.store.outputs import upload_output
 # Run as a program this module is not called by its name.
 logger = logging.getLogger("stages")
 
+CLEAN_EXITS = (0, PreemptedError.exit_code)
 OUTCOMES = {65: "user_error", 70: "bug", 74: "storage", 75: "preempted"}
 
 
@@ -87,6 +97,8 @@ def _run_to_result(request: StageRequest) -> int:
     """The edge of the process: every error becomes a result and an exit code."""
     stop = _stop_on_signals()
     try:
+        if request.cluster is not None:
+            _join_cluster(request.cluster, STAGES[request.kind], request.kind)
         result, exit_code = _run(request, stop), 0
     except TemperError as error:
         if isinstance(error, UserError | PreemptedError):
@@ -98,7 +110,28 @@ def _run_to_result(request: StageRequest) -> int:
         traceback.print_exc()
         result, exit_code = _failure(error, TemperError.exit_code), TemperError.exit_code
     _write_result(Path(request.scratch), result)
+    if request.cluster is not None:
+        _leave_cluster(exit_code)
     return exit_code
+
+
+def _join_cluster(cluster: ClusterRequest, stage: Stage, kind: str) -> None:
+    if not stage.multi_process:
+        raise UserError(f"{kind} runs in one process, not in {cluster.num_processes}")
+    from stages.engine.cluster.processes import join
+
+    join(cluster)
+
+
+def _leave_cluster(exit_code: int) -> None:
+    """Waits for the others to end too; one that failed does not, because they wait for it to go on."""
+    if exit_code not in CLEAN_EXITS:
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(exit_code)
+    from stages.engine.cluster.processes import leave
+
+    leave()
 
 
 def _failure(error: Exception, exit_code: int) -> StageResult:
@@ -120,9 +153,10 @@ def _run(request: StageRequest, stop: threading.Event) -> StageResult:
         importlib.import_module(stage.module).run(context, config)
     finally:
         context.flush_metrics()
-    outputs = {name: _upload_output(request, stage, store, context, name) for name in stage.outputs}
+    stored = stage.outputs if request.leads else ()
+    outputs = {name: _upload_output(request, stage, store, context, name) for name in stored}
     sizes = (f"{name} {sum(file.size for file in files):,} bytes" for name, files in outputs.items())
-    logger.info("done: %s", ", ".join(sizes))
+    logger.info("done: %s", ", ".join(sizes) or "the outputs are stored by process 0")
     return StageResult(
         outcome="done",
         outputs=outputs,

@@ -20,6 +20,7 @@ class Stage:
         module: where `run(context, config)` is; only a stage's own process imports it.
         inputs: name to artifact type, all required.
         outputs: name to artifact type.
+        multi_process: whether several processes can run it together.
     """
 
     config: type[StageConfigBase]
@@ -27,6 +28,7 @@ class Stage:
     module: str
     inputs: Mapping[str, type[Artifact]]
     outputs: Mapping[str, type[Artifact]]
+    multi_process: bool
 
 
 STAGES: Mapping[str, Stage] = {
@@ -36,6 +38,7 @@ STAGES: Mapping[str, Stage] = {
         module="stages.prepare.run",
         inputs={},
         outputs={"train": DatasetArtifact, "validation": DatasetArtifact, "held_out": DatasetArtifact},
+        multi_process=False,
     ),
     "sft": Stage(
         config=SftConfig,
@@ -43,6 +46,7 @@ STAGES: Mapping[str, Stage] = {
         module="stages.sft.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+        multi_process=True,
     ),
     "grpo": Stage(
         config=GrpoConfig,
@@ -50,6 +54,7 @@ STAGES: Mapping[str, Stage] = {
         module="stages.grpo.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+        multi_process=True,
     ),
     "evaluation": Stage(
         config=EvaluationConfig,
@@ -57,5 +62,6 @@ STAGES: Mapping[str, Stage] = {
         module="stages.evaluation.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         outputs={"report": ReportArtifact},
+        multi_process=True,
     ),
 }

@@ -5,10 +5,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stages.contract import Beat, ExternalInput, ProgressArea, SourceRef, StageInput, StageRequest
+from stages.contract import Beat, ExternalInput, ProgressArea, ProgressPoint, SourceRef, StageInput, StageRequest
 from stages.errors import UserError
 from stages.sources.resolve import open_source
 from stages.store.conditional import ConditionalStore
@@ -32,11 +32,13 @@ class RunContext:
         self._request = request
         self._store = store
         self._stop = stop
+        self._leads = request.leads
         paths = StagePaths(request.kind, request.key)
         self._metrics = MetricsWriter(store, paths.attempt(request.attempt), request.epoch)
-        self._progress = StoreProgress(
+        progress = StoreProgress(
             store, paths, request.attempt, request.resume, before_commit=self._metrics.flush, saving=request.saving
         )
+        self._progress = progress if self._leads else FollowedProgress(progress)
         self.first_step: int | None = None
         self.last_step: int | None = None
         self._beats = BeatWriter(request.beat_fd)
@@ -92,8 +94,12 @@ class RunContext:
         self._beats.write(Beat(step=step, total=total, numbers=_finite(numbers)))
 
     def log_metrics(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Append one row of `group/name` numbers; raises `UserError` where one is not finite."""
-        self._metrics.append(step, numbers)
+        """Append one row of `group/name` numbers; raises `UserError` where one is not finite.
+
+        Only the process that leads keeps it.
+        """
+        if self._leads:
+            self._metrics.append(step, numbers)
         self.first_step = step if self.first_step is None else self.first_step
         self.last_step = step
 
@@ -104,6 +110,28 @@ class RunContext:
     def should_stop(self) -> bool:
         """Whether the stage was asked to stop."""
         return self._stop.is_set()
+
+
+class FollowedProgress:
+    """The progress area of a process that writes its part of each step and leaves the commit to the one that leads."""
+
+    def __init__(self, area: ProgressArea) -> None:
+        self._area = area
+
+    def candidates(self) -> Sequence[ProgressPoint]:
+        return self._area.candidates()
+
+    def uri(self, point: ProgressPoint) -> str:
+        return self._area.uri(point)
+
+    def new_uri(self, step: int) -> str:
+        return self._area.new_uri(step)
+
+    def save_due(self) -> bool:
+        return self._area.save_due()
+
+    def commit(self, step: int) -> None:
+        """Nothing: the record is the leader's."""
 
 
 class BeatWriter:

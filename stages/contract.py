@@ -201,6 +201,11 @@ class StageRequest(Strict):
     cluster: ClusterRequest | None = None
     """Given where several processes run the stage."""
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks for the stage: one that is alone does."""
+        return self.cluster is None or self.cluster.process_id == 0
+
 
 class Beat(Strict):
     """A sign of life with the progress so far."""

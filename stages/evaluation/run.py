@@ -4,11 +4,16 @@ import json
 import time
 from statistics import fmean
 
+import jax
+
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
+from stages.engine.cluster.agreement import Agreement
+from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.records import Row, read_dataset
 from stages.engine.models.source import check_length, load_model
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rollout.native.sampler import NativeSampler
+from stages.engine.rollout.together import sample_together
 from stages.errors import PreemptedError
 from stages.evaluation.config import EvaluationConfig
 
@@ -33,11 +38,12 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
     samples: list[dict[str, str | float]] = []
     started = time.monotonic()
     context.beat(0, len(rows), {})
-    for start in range(0, len(rows), config.rollout_micro_batch):
-        if context.should_stop():
+    stops, at_once = Agreement(all_devices()), config.rollout_micro_batch * jax.process_count()
+    for start in range(0, len(rows), at_once):
+        if stops.wished(context.should_stop()):
             raise PreemptedError(f"stopped after {start} of {len(rows)} answers; they are drawn again")
-        here = range(start, min(start + config.rollout_micro_batch, len(rows)))
-        responses = sampler.sample(model.adapter, [prompts[row] for row in here], here, step=0)
+        here = range(start, min(start + at_once, len(rows)))
+        responses = sample_together(sampler, model.adapter, [prompts[row] for row in here], here, step=0)
         for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):
             samples.append(_score(rows[row], model.chat.reply_text(tokens), len(tokens), bool(ended), config))
         num_tokens = sum(float(sample["response_tokens"]) for sample in samples)

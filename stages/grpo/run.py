@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from stages.contract import StageContext
+from stages.engine.cluster.mesh import all_devices
+from stages.engine.cluster.placement import whole
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
@@ -28,6 +30,7 @@ from stages.grpo.config import GrpoConfig
 
 def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
+    cluster = all_devices()
     model = load_trained_model(context, config.model.lora, config.seed)
     prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
     if config.prompts_per_step > len(prompts):
@@ -41,7 +44,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         model.chat.tokenizer.eos_ids,
         config.sampling,
         group_size=config.group_size,
-        micro_batch=min(config.rollout_micro_batch, config.prompts_per_step),
+        micro_batch=min(config.rollout_micro_batch, -(-config.prompts_per_step // jax.process_count())),
         prompts=[prompt.ids for prompt in prompts],
         seed=config.seed,
     )
@@ -55,17 +58,21 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         optimizer,
         layout=choose_layout(
             [prompt.ids for prompt in prompts],
-            micro_batch=min(config.train_micro_batch, config.mini_batch),
+            batch_size=config.mini_batch,
+            micro_batch=config.train_micro_batch,
             group_size=config.group_size,
             max_response=config.sampling.max_response_tokens,
+            num_devices=cluster.num_devices,
         ),
+        cluster=cluster,
     )
     advantages_of = jax.jit(ADVANTAGES[config.advantages])
 
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(prompts), config.prompts_per_step, config.seed, done)
         reward = REWARDS[config.reward]
-        rollout = collect(sampler, state.weights, prompts, rows, step=done, chat=model.chat, reward=reward)
+        policy = whole(cluster, state.weights)
+        rollout = collect(sampler, policy, prompts, rows, step=done, chat=model.chat, reward=reward)
         mixed, advantages = mixed_groups(rollout.rewards), np.asarray(advantages_of(rollout.rewards))
         weights, moments, learned = state.weights, state.optimizer, list[Learned]()
         for start in range(0, config.prompts_per_step, config.mini_batch):
@@ -80,9 +87,15 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         counters = advance(state.counters, updates=len(learned), rows=len(rows), tokens=trained)
         return TrainState(weights, moments, counters), numbers
 
-    start = start_state(model.adapter, optimizer, config.seed)
-    end = train(context, start, num_steps=config.num_steps, save_every_steps=config.save_every_steps, step=step)
-    write_model(context.output_dir("checkpoint"), model.base, end.weights, config.model.lora)
+    end = train(
+        context,
+        start_state(model.adapter, optimizer, config.seed, cluster),
+        cluster=cluster,
+        num_steps=config.num_steps,
+        save_every_steps=config.save_every_steps,
+        step=step,
+    )
+    write_model(context.output_dir("checkpoint"), model.base, whole(cluster, end.weights), config.model.lora)
     write_training_report(context.output_dir("report"), end.counters)
 
 

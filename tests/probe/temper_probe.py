@@ -51,7 +51,12 @@ def register() -> None:
     """Add the kinds to this process's catalog."""
     for kind, inputs in ADDED.items():
         catalog.STAGES[kind] = catalog.Stage(  # type: ignore[index]
-            config=ProbeConfig, version=1, module="temper_probe", inputs=inputs, outputs={"report": ReportArtifact}
+            config=ProbeConfig,
+            version=1,
+            module="temper_probe",
+            inputs=inputs,
+            outputs={"report": ReportArtifact},
+            multi_process=True,
         )
 
 

@@ -13,6 +13,8 @@ from etils import epath
 from jaxtyping import PyTree
 
 from stages.contract import ProgressArea, ProgressPoint
+from stages.engine.cluster.agreement import agreed
+from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -21,11 +23,18 @@ LeafT = TypeVar("LeafT")
 
 
 class ProgressWriter:
-    """Saves in the background; a step exists once its record is committed, after Orbax has finished."""
+    """Saves in the background; a step exists once its record is committed, after Orbax has finished.
+
+    Every process of a cluster saves the parts of the state that it has, at the same steps.
+    """
 
     def __init__(self, area: ProgressArea) -> None:
         self._area = area
-        self._checkpointer = ocp.StandardCheckpointer()
+        everybody = set(range(jax.process_count()))
+        # Barriers over all of JAX would be programs on its devices, and this is another thread than the training's.
+        self._checkpointer = ocp.StandardCheckpointer(
+            multiprocessing_options=ocp.options.MultiprocessingOptions(primary_host=0, active_processes=everybody)
+        )
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="progress")
         self._pending: Future[None] | None = None
 
@@ -69,30 +78,37 @@ class ProgressWriter:
 
 
 def restore_newest(
-    area: ProgressArea, template: StateT, check: Callable[[StateT, ProgressPoint], None]
+    area: ProgressArea, template: StateT, check: Callable[[StateT, ProgressPoint], None], cluster: Cluster = ALONE
 ) -> StateT | None:
-    """The state of the best committed point that can be read; none if there is none.
+    """The state of the best committed point that all processes can read; none if there is none.
 
     Args:
         area: where to look.
-        template: a state of the same structure, shapes and types.
+        template: a state of the same structure, shapes and types, placed as the result shall be: it may have been
+            saved by another number of devices or processes.
         check: raises when a restored state is not the point's.
+        cluster: whose processes read the same state.
     """
-    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
     for point in area.candidates():
-        try:
-            with ocp.StandardCheckpointer() as checkpointer:
-                state = checkpointer.restore(area.uri(point), abstract)
-        except (OSError, ValueError, KeyError) as error:
-            logger.warning(
-                "step %d of attempt %s cannot be read, trying the next: %s", point.step, point.attempt, error
-            )
+        state = _read(area.uri(point), template, point)
+        if not agreed(cluster, state is not None) or state is None:
             continue
         check(state, point)
-        state = jax.tree.map(_unpinned, state)
         logger.info("resuming after step %d of attempt %s", point.step, point.attempt)
-        return state
+        return jax.tree.map(_unpinned, state) if cluster.mesh is None else state
     return None
+
+
+def _read(uri: str, template: StateT, point: ProgressPoint) -> StateT | None:
+    """A saved state, read by this process alone: no other waits for one that fails."""
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    try:
+        with ocp.StandardCheckpointer(multiprocessing_options=alone) as checkpointer:
+            return checkpointer.restore(uri, jax.tree.map(ocp.utils.to_shape_dtype_struct, template))
+    except (OSError, ValueError, KeyError) as error:
+        logger.warning("step %d of attempt %s cannot be read, trying the next: %s", point.step, point.attempt, error)
+        return None
 
 
 def _unpinned(leaf: LeafT) -> LeafT:

@@ -7,6 +7,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Float32
 
+from stages.engine.cluster.mesh import ALONE, Cluster
+from stages.engine.cluster.placement import divide_rows, replicate
 from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout
 from stages.engine.models.lora import Frozen, Weights
@@ -44,6 +46,7 @@ class PolicyLearner:
         optimizer: optax.GradientTransformation,
         *,
         layout: Layout,
+        cluster: Cluster = ALONE,
     ) -> None:
         """Prepares the compiled functions.
 
@@ -53,13 +56,16 @@ class PolicyLearner:
             settings: of the loss.
             optimizer: of the policy's adapter.
             layout: of the groups in one backward pass.
+            cluster: whose devices share the rows.
         """
+        frozen = frozen._replace(base=replicate(cluster, frozen.base))
+        self._cluster = cluster
         self._base = frozen.base
-        self._reference = reference
+        self._reference = replicate(cluster, reference)
         self._layout = layout
-        self._score = make_scorer(frozen, settings.temperature) if settings.kl_coef else None
-        self._gradient = make_gradient(make_policy_loss(frozen.graph, settings))
-        self._update = make_update(optimizer)
+        self._score = make_scorer(frozen, settings.temperature, cluster) if settings.kl_coef else None
+        self._gradient = make_gradient(make_policy_loss(frozen.graph, settings), cluster)
+        self._update = make_update(optimizer, cluster)
 
     def learn(
         self,
@@ -79,9 +85,10 @@ class PolicyLearner:
             rows: prompts of the rollout to learn from; the others leave the loss and its denominator alone.
         """
         groups = [Group(rollout.prompts[row].ids, rollout.responses.tokens[row]) for row in rows]
+        experience = make_experience(groups, rollout.responses.logprobs[rows], advantages[rows], self._layout)
         batches = [
             PolicyBatch(part, self._score(self._reference, part.batch) if self._score else None)
-            for part in make_experience(groups, rollout.responses.logprobs[rows], advantages[rows], self._layout)
+            for part in divide_rows(self._cluster, experience)
         ]
         whole = reduce(add_gradients, (self._gradient(weights, self._base, batch) for batch in batches))
         applied = self._update(weights, moments, whole)

@@ -12,6 +12,7 @@ from stages.engine.data.records import Row
 from stages.engine.models.lora import Weights
 from stages.engine.rewards.catalog import Reward
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
+from stages.engine.rollout.together import sample_together
 
 
 class Prompt(NamedTuple):
@@ -55,7 +56,7 @@ def collect(
     chat: Chat,
     reward: Reward,
 ) -> Rollout:
-    """Samples responses to some rows of the dataset and scores them.
+    """Samples responses to some rows of the dataset and scores them; all processes of a cluster do it together.
 
     Args:
         sampler: of the policy.
@@ -67,7 +68,7 @@ def collect(
         reward: from a response's text and the answer.
     """
     chosen = [prompts[row] for row in rows]
-    responses = sampler.sample(weights, [prompt.ids for prompt in chosen], rows, step)
+    responses = sample_together(sampler, weights, [prompt.ids for prompt in chosen], rows, step)
     rewards = [
         [reward(chat.reply_text(response), prompt.answer) for response in group]
         for prompt, group in zip(chosen, responses.tokens, strict=True)

@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 
 from stages.contract import ProgressPoint, StageContext
 from stages.engine.checkpoints.store import ProgressWriter, restore_newest
+from stages.engine.cluster.agreement import Agreement
+from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.training.state import TrainState, check_restored
 from stages.errors import PreemptedError
 
@@ -53,6 +55,7 @@ def train(
     context: StageContext,
     start: TrainState,
     *,
+    cluster: Cluster = ALONE,
     num_steps: int,
     save_every_steps: int,
     step: Callable[[int, TrainState], tuple[TrainState, Numbers]],
@@ -62,6 +65,7 @@ def train(
     Args:
         context: of the stage.
         start: the state before the first step.
+        cluster: whose processes all run this loop; a wish to stop that one of them has is heeded by all one step later.
         num_steps: steps in all.
         save_every_steps: steps between two saves; one is made too when the last is too long ago, and after the last
             step.
@@ -76,9 +80,10 @@ def train(
     def check(state: TrainState, point: ProgressPoint) -> None:
         check_restored(state.counters, point.step, seed)
 
-    restored = restore_newest(context.progress, start, check)
+    restored = restore_newest(context.progress, start, check, cluster)
     state = start if restored is None else restored
     recorder, done = Recorder(context, num_steps), state.counters.step
+    stops, saves = Agreement(cluster), Agreement(cluster)
     context.beat(done, num_steps, {})
     # However it ends, what was saved last is committed first.
     with closing(ProgressWriter(context.progress)) as writer:
@@ -86,11 +91,12 @@ def train(
             state, numbers = step(done, state)
             done += 1
             recorder.add(done, numbers)
-            stopping = context.should_stop()
-            due = done % save_every_steps == 0 or context.progress.save_due()
+            stopping = stops.wished(context.should_stop())
+            due = saves.wished(context.progress.save_due()) or done % save_every_steps == 0
             if stopping or done == num_steps or due:
                 recorder.flush()
                 writer.save(done, state)
+                saves = Agreement(cluster)
             if stopping and done < num_steps:
                 raise PreemptedError(f"stopped after step {done} of {num_steps}; progress is saved")
     return state

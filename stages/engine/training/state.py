@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import optax
 
+from stages.engine.cluster.mesh import ALONE, Cluster
+from stages.engine.cluster.placement import divide, keep_divided
 from stages.engine.models.lora import Weights
 from stages.errors import UserError
 
@@ -35,9 +37,16 @@ class TrainState(NamedTuple):
     counters: Counters
 
 
-def start_state(weights: Weights, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """The state before the first step."""
-    return TrainState(weights, jax.jit(optimizer.init)(weights), Counters(0, 0, 0, 0, seed))
+def start_state(
+    weights: Weights, optimizer: optax.GradientTransformation, seed: int, cluster: Cluster = ALONE
+) -> TrainState:
+    """The state before the first step; each device of a cluster has its part of weights and moments."""
+
+    def start(weights: Weights) -> optax.OptState:
+        return keep_divided(cluster, optimizer.init(weights))
+
+    weights = divide(cluster, weights)
+    return TrainState(weights, jax.jit(start)(weights), Counters(0, 0, 0, 0, seed))
 
 
 def advance(counters: Counters, *, updates: int, rows: int, tokens: int) -> Counters:

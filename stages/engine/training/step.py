@@ -12,6 +12,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from stages.engine.cluster.mesh import ALONE, Cluster
+from stages.engine.cluster.placement import keep_divided
+from stages.engine.cluster.shares import sum_over_devices
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
 
@@ -57,8 +60,13 @@ LossFunction = Callable[[Weights, Cells, BatchT], Loss]
 """From trained weights, frozen weights and a batch."""
 
 
-def make_gradient(loss_function: LossFunction[BatchT]) -> Callable[[Weights, Cells, BatchT], Gradient]:
-    """A compiled function from trained weights, frozen weights and a batch to its gradient."""
+def make_gradient(
+    loss_function: LossFunction[BatchT], cluster: Cluster = ALONE
+) -> Callable[[Weights, Cells, BatchT], Gradient]:
+    """A compiled function from trained weights, frozen weights and a batch to its gradient.
+
+    Each device of a cluster runs it on its own rows of the batch, and all get the sum.
+    """
 
     def total(weights: Weights, base: Cells, batch: BatchT) -> tuple[Float[Array, ""], Loss]:
         loss = loss_function(weights, base, batch)
@@ -68,7 +76,7 @@ def make_gradient(loss_function: LossFunction[BatchT]) -> Callable[[Weights, Cel
         weights_gradient, loss = jax.grad(total, has_aux=True)(weights, base, batch)
         return Gradient(loss, weights_gradient)
 
-    return jax.jit(gradient)
+    return jax.jit(sum_over_devices(cluster, gradient))
 
 
 @jax.jit
@@ -77,14 +85,16 @@ def add_gradients(first: Gradient, second: Gradient) -> Gradient:
     return jax.tree.map(jnp.add, first, second)
 
 
-def make_update(optimizer: optax.GradientTransformation) -> Callable[[Weights, optax.OptState, Gradient], Applied]:
-    """A compiled function that divides a gradient by its denominator and applies it."""
+def make_update(
+    optimizer: optax.GradientTransformation, cluster: Cluster = ALONE
+) -> Callable[[Weights, optax.OptState, Gradient], Applied]:
+    """A compiled function that divides a gradient by its denominator and applies it, on each device to its part."""
 
     def update(weights: Weights, state: optax.OptState, gradient: Gradient) -> Applied:
         averaged = jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights)
         changes, state = optimizer.update(averaged, state, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
-        return Applied(moved, state, optax.tree.norm(averaged))
+        return Applied(keep_divided(cluster, moved), keep_divided(cluster, state), optax.tree.norm(averaged))
 
     return jax.jit(update)
 

@@ -20,7 +20,13 @@ def groups(num: int, common: int, rest: int = 2, response: int = 2) -> list[Grou
 
 def layout_of(rows: list[Group], micro_batch: int) -> Layout:
     longest = max(len(response) for group in rows for response in group.responses)
-    return choose_layout([group.prompt for group in rows], micro_batch=micro_batch, group_size=1, max_response=longest)
+    return choose_layout(
+        [group.prompt for group in rows],
+        batch_size=len(rows),
+        micro_batch=micro_batch,
+        group_size=1,
+        max_response=longest,
+    )
 
 
 @given(prompts)
@@ -68,7 +74,7 @@ def test_widths_follow_the_content_in_few_steps() -> None:
 @pytest.mark.parametrize("common", [0, 40])
 def test_what_a_micro_batch_lacks_has_no_targets_and_values_lie_as_targets_do(common: int) -> None:
     rows = [Group(group.prompt, [(7, 8), (9,)]) for group in groups(num=3, common=common)]
-    layout = choose_layout([row.prompt for row in rows], micro_batch=4, group_size=2, max_response=2)
+    layout = choose_layout([row.prompt for row in rows], batch_size=4, micro_batch=4, group_size=2, max_response=2)
     assert bool(layout.prefix) == bool(common)
     batch = layout.pack(rows)
     values = np.arange(1, 13, dtype=np.float32).reshape(3, 2, 2)

@@ -33,7 +33,7 @@ def test_every_token_travels_with_its_log_probability_and_its_responses_advantag
 ) -> None:
     groups = [Group((*range(100, 100 + common), *prompt), responses) for prompt, responses in GROUPS]
     prompts = [group.prompt for group in groups]
-    layout = choose_layout(prompts, micro_batch=micro_batch, group_size=2, max_response=4)
+    layout = choose_layout(prompts, batch_size=len(prompts), micro_batch=micro_batch, group_size=2, max_response=4)
     parts = make_experience(groups, LOGPROBS, ADVANTAGES, layout)
     assert len(parts) == -(-3 // micro_batch)
     assert len({part.old_logprobs.shape for part in parts}) == 1
@@ -46,7 +46,7 @@ def test_every_token_travels_with_its_log_probability_and_its_responses_advantag
 
 
 def test_fractions_stay_fractions() -> None:
-    layout = choose_layout([GROUPS[0].prompt], micro_batch=1, group_size=2, max_response=4)
+    layout = choose_layout([GROUPS[0].prompt], batch_size=1, micro_batch=1, group_size=2, max_response=4)
     (part,) = make_experience(GROUPS[:1], LOGPROBS[:1], np.array([[0.7, -0.7]], np.float32), layout)
     assert part.advantages.dtype == part.old_logprobs.dtype == np.float32
     assert set(part.advantages[part.batch.target_mask].tolist()) == {np.float32(0.7).item(), np.float32(-0.7).item()}

@@ -32,7 +32,8 @@ Learn = Callable[..., Learned]
 
 @pytest.fixture(scope="module")
 def learn(tiny: LoadedModel, moved: Weights) -> Learn:
-    layout = choose_layout([prompt.ids for prompt in PROMPTS], micro_batch=1, group_size=2, max_response=3)
+    prompts = [prompt.ids for prompt in PROMPTS]
+    layout = choose_layout(prompts, batch_size=1, micro_batch=1, group_size=2, max_response=3)
     learner = PolicyLearner(tiny.frozen, tiny.adapter, SETTINGS, OPTIMIZER, layout=layout)
     start = jax.jit(OPTIMIZER.init)(moved)
 

@@ -1,0 +1,65 @@
+"""Arrays onto the devices of a cluster and back; alone, a device needs none of it and gets its arrays unchanged.
+
+Each process holds what it places as a whole, and keeps only what belongs to its own devices: nothing is sent.
+"""
+
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jaxtyping import PyTree
+
+from stages.engine.cluster.mesh import Cluster, by_rows, divided, replicated
+
+TreeT = TypeVar("TreeT", bound=PyTree)
+
+
+def replicate(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Every array whole on every device."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: _place(leaf, replicated(mesh)), tree)
+
+
+def divide(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Every array in parts, as `divided` says."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: _place(leaf, divided(mesh, leaf.shape)), tree)
+
+
+def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Every array's first axis in equal parts, in the order of the devices."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: _place(leaf, by_rows(mesh)), tree)
+
+
+def keep_divided(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Within a compiled function: every array comes out in parts, as `divide` places it."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, divided(mesh, leaf.shape)), tree)
+
+
+def whole(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Every array whole in this process. All processes must call it, for each gives its part."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return tree
+    gathered = jax.jit(_same, out_shardings=replicated(mesh))(tree)
+    return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), gathered)
+
+
+def _same(tree: TreeT) -> TreeT:
+    return tree
+
+
+def _place(leaf: np.ndarray | jax.Array, sharding: NamedSharding) -> jax.Array:
+    value = np.asarray(leaf)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

@@ -47,6 +47,7 @@ COMMANDS = {
     "status": "show the latest run of a pipeline",
     "logs": "show what the stages of the latest run printed",
     "report": "write the report of the latest run again and say where it is",
+    "gc": "delete what no alias, approval, recent run or unfinished work needs",
 }
 """Each is a module in `flows.commands`, loaded when it is called: to help takes no library."""
 

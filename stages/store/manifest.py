@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -84,6 +85,8 @@ class Swept(Strict):
     attempt: str
     swept_at: str
     """UTC, ISO 8601."""
+    by: str = ""
+    """Of the collector, which knows its own write by it."""
 
 
 class ManifestFile(RootModel[Annotated[Manifest | Quarantined | Condemned | Swept, Field(discriminator="state")]]):
@@ -111,6 +114,13 @@ class StoredManifest:
     stored: StoredObject
     content: Manifest | Quarantined | Condemned | Swept
 
+    @property
+    def committed(self) -> Manifest | None:
+        """The result that can be used: that of a condemned manifest too, until it is swept."""
+        if isinstance(self.content, Condemned):
+            return decode(Manifest, self.content.manifest.encode(), "condemned manifest")
+        return self.content if isinstance(self.content, Manifest) else None
+
 
 def read_manifest_file(store: ConditionalStore, paths: StagePaths) -> StoredManifest | None:
     """The manifest in whatever state, or None before the first commit."""
@@ -126,30 +136,18 @@ def read_manifest(store: ConditionalStore, paths: StagePaths) -> Manifest | None
     What is about to be used is read with `claim_manifest`.
     """
     found = read_manifest_file(store, paths)
-    match found.content if found else None:
-        case Manifest() as manifest:
-            return manifest
-        case Condemned(manifest=text):
-            return decode(Manifest, text.encode(), store.location(paths.manifest))
-        case _:
-            return None
+    return None if found is None else found.committed
 
 
 def claim_manifest(store: ConditionalStore, paths: StagePaths) -> Manifest | None:
     """The committed manifest, to use: one that is condemned as garbage becomes a committed one again."""
     while True:
         found = read_manifest_file(store, paths)
-        match found.content if found else None:
-            case Manifest() as manifest:
-                return manifest
-            case Condemned(manifest=text) if found is not None:
-                try:
-                    store.swap(paths.manifest, text.encode(), found.stored.generation)
-                except PreconditionFailed:
-                    continue
-                return decode(Manifest, text.encode(), store.location(paths.manifest))
-            case _:
-                return None
+        if found is None or not isinstance(found.content, Condemned):
+            return None if found is None else found.committed
+        with suppress(PreconditionFailed):
+            store.swap(paths.manifest, found.content.manifest.encode(), found.stored.generation)
+            return found.committed
 
 
 def why_lost(store: ConditionalStore, paths: StagePaths) -> str | None:

@@ -17,7 +17,8 @@ from stages.store.segments import SegmentWriter
 from tasks.causes import Cause
 from tasks.child_log import ChildLog
 from tasks.device_lock import acquire_devices
-from tasks.launchers.local import Launch, LocalChild
+from tasks.launchers.launcher import Child, Launch
+from tasks.launchers.start import start
 from tasks.observer import StageObserver
 from tasks.scratch import Scratch
 from tasks.stage_work import StageDone, StageFailedError, StageWork
@@ -107,6 +108,7 @@ class Attempt:
                 on_line=log,
                 on_beat=beats,
                 inherited=tuple(inherited),
+                num_processes=node.resources.num_processes,
             )
             deadlines = Deadlines(node.timeout.total, node.timeout.stall, node.timeout.grace)
             ending = supervise(_launch(launch), beats, deadlines, work.stop, self._lost)
@@ -177,9 +179,9 @@ def _provenance() -> Provenance:
     return collect_provenance()
 
 
-def _launch(launch: Launch) -> LocalChild:
+def _launch(launch: Launch) -> Child:
     try:
-        return LocalChild(launch)
+        return start(launch)
     except OSError as error:
         raise StageFailedError("user_error", f"cannot start {launch.python or 'the interpreter'}: {error}") from error
 

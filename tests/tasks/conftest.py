@@ -15,7 +15,8 @@ from pipelines.spec.nodes import Resources, Retry, StageNode, Timeout
 from stages.contract import Beat, StageInput, StageRequest
 from stages.store.conditional import ConditionalStore, open_store
 from tasks.display import Display
-from tasks.launchers.local import Launch, LocalChild
+from tasks.launchers.launcher import Launch
+from tasks.launchers.local import LocalChild
 from tasks.stage_work import StageWork
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch

@@ -2,22 +2,20 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
+from flows.decisions import Decisions, Verdict
+from flows.planning import Planning
 from flows.run_record import describe, new_record
-from pipelines.actions.gate_eval import evaluate_gate
-from pipelines.actions.reports import Report, read_report
-from pipelines.spec.nodes import GateNode, StageNode
+from pipelines.spec.damage import set_damaged_aside
+from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import Plan, PlannedNode
-from pipelines.spec.references import OutputReference
 from pipelines.spec.stage_inputs import stage_inputs
-from stages.errors import TemperError
-from stages.store.conditional import ConditionalStore
 from stages.store.manifest import Manifest
-from stages.store.runs import RunRecord, StageOutcome, write_run
+from stages.store.runs import RunOutcome, RunRecord, StageOutcome, write_run
 from tasks.display import Display
 from tasks.places import cache_dir, state_dir
 from tasks.stage_work import StageDone, StageFailedError, StageWork
@@ -36,19 +34,23 @@ class Surroundings:
     display: Display
     stop: StopSignal
     run_url: str | None
+    takeover: bool = False
+    """Take stages from other runs that work on them."""
 
 
 class PipelineRun:
     """The state of a run, and its record in the archive of the store."""
 
-    def __init__(self, plan: Plan, store: ConditionalStore, run_id: str, around: Surroundings) -> None:
+    def __init__(self, plan: Plan, planning: Planning, around: Surroundings) -> None:
+        """`plan` is the first one of `planning`."""
         self.plan = plan
-        self.store = store
+        self.store = planning.store
         self.around = around
+        self._planning = planning
         self._corrupt: set[str] = set()
         self._manifests: dict[str, Manifest] = {}
         self._halted_by: str | None = None
-        self._record = new_record(plan.pipeline, run_id, around.run_url)
+        self._record = new_record(plan.pipeline, planning.run_id, around.run_url)
         self._stages = {node_id: describe(planned) for node_id, planned in plan.nodes.items()}
         self._saved_at = -math.inf
         self._is_saved = False
@@ -64,13 +66,26 @@ class PipelineRun:
         """Whether a stage failed because a committed input of it is corrupt; its producer is set aside by then."""
         return bool(self._corrupt)
 
+    @property
+    def awaiting(self) -> list[PlannedNode]:
+        """The gates that a person has to decide."""
+        return [self.plan.nodes[node_id] for node_id in self._with_outcome("waiting_approval")]
+
     def ready(self) -> list[PlannedNode]:
-        """The nodes that may run now. Those that cannot run any more are recorded as skipped."""
-        for node_id in self._waiting():
-            blocked = self._blocked_by(self.plan.nodes[node_id])
-            if blocked is not None:
-                self._settle(node_id, "skipped", message=blocked)
-        return [self.plan.nodes[node_id] for node_id in self._waiting() if self._is_free(self.plan.nodes[node_id])]
+        """The nodes that may go now. Those that cannot or need not go any more are recorded as skipped."""
+        self._skip_blocked()
+        slots = self._free_slots()
+        ready: list[PlannedNode] = []
+        for node_id in self._with_outcome("waiting"):
+            planned = self.plan.nodes[node_id]
+            if not self._is_free(planned) or not self._applies(planned):
+                continue
+            group = planned.node.group if isinstance(planned.node, StageNode) else ""
+            if slots.get(group, 1) > 0:
+                slots[group] = slots.get(group, math.inf) - 1
+                ready.append(planned)
+        self._skip_blocked()
+        return ready
 
     def work(self, planned: PlannedNode) -> StageWork:
         """What the task of a ready stage needs."""
@@ -90,6 +105,7 @@ class PipelineRun:
             display=self.around.display,
             stop=self.around.stop,
             run_id=self._record.run_id,
+            takeover=self.around.takeover,
         )
 
     def started(self, node_id: str) -> None:
@@ -99,6 +115,9 @@ class PipelineRun:
     def done(self, node_id: str, done: StageDone) -> None:
         """A stage has a result."""
         self._manifests[done.manifest.key] = done.manifest
+        decided = self.plan.nodes[node_id].decision
+        if done.state == "Reused" and decided in ("run", "resume"):
+            self._deviate(f"{node_id}: planned to {decided}, but attempt {done.manifest.attempt} had committed it")
         self._settle(
             node_id,
             OUTCOMES[done.state],
@@ -116,24 +135,22 @@ class PipelineRun:
         else:
             self._settle(node_id, "failed", message=str(error) or type(error).__name__)
 
-    def decide_gate(self, planned: PlannedNode) -> None:
-        """Evaluate a gate on the committed reports."""
-        gate = planned.node
-        assert isinstance(gate, GateNode)
-        try:
-            outcome = evaluate_gate(gate, self._reports(gate))
-        except TemperError as error:
-            self._close_gate(gate, str(error), ())
-            return
-        if outcome.passed:
-            self._settle(gate.id, "passed", lines=outcome.lines)
-            self.around.display.end(gate.id, "passed")
-        else:
-            self._close_gate(gate, "a requirement is not met", outcome.lines)
+    def decide(self, planned: PlannedNode) -> Verdict:
+        """Decide a gate, or do an action, on what is committed."""
+        verdict = self._decisions().decide(planned)
+        self._take_verdict(planned.node.id, verdict)
+        if verdict.chosen is not None and planned.chosen is None:
+            self._plan_rest()
+        return verdict
 
-    def repair(self, plan: Plan) -> None:
+    def ask_again(self) -> None:
+        """Look again at the gates that wait for a person."""
+        for node_id in list(self._with_outcome("waiting_approval")):
+            self._settle(node_id, "waiting")
+
+    def repair(self) -> None:
         """Go on with a new plan after a corrupt result was set aside: what it lost, and what waited for it, runs."""
-        self.plan = plan
+        plan = self._planning.again(self.plan)
         for node_id, planned in plan.nodes.items():
             stage = self._stages[node_id]
             lost = stage.outcome in SATISFIED and planned.decision in ("run", "resume")
@@ -141,7 +158,7 @@ class PipelineRun:
             if lost or held_up or node_id in self._corrupt:
                 self._stages[node_id] = describe(planned)
         self._corrupt.clear()
-        self._take_committed()
+        self._take(plan)
 
     def save(self) -> None:
         """Write the record if it changed; a bucket takes one write of an object each second."""
@@ -151,7 +168,7 @@ class PipelineRun:
 
     def finish(self) -> RunRecord:
         """Close the record; returns it."""
-        for node_id in self._waiting():
+        for node_id in self._with_outcome("waiting"):
             self._settle(node_id, "stopped" if self.around.stop.requested else "skipped")
         outcome, message = self._verdict()
         update = {"finished": datetime.now(UTC).isoformat(), "outcome": outcome, "message": message}
@@ -159,22 +176,58 @@ class PipelineRun:
         write_run(self.store, self.record)
         return self.record
 
-    def _verdict(self) -> tuple[Literal["succeeded", "failed", "stopped"], str]:
+    def _verdict(self) -> tuple[RunOutcome, str]:
         if self.around.stop.requested:
             return "stopped", self.around.stop.reason
         if self._halted_by is not None:
             return "failed", f"gate {self._halted_by} did not pass"
-        failed = [stage.id for stage in self._stages.values() if stage.outcome == "failed"]
-        failed = [node_id for node_id in failed if isinstance(self.plan.nodes[node_id].node, StageNode)]
-        return ("failed", ", ".join(failed)) if failed else ("succeeded", "")
+        failed = [node_id for node_id in self._with_outcome("failed") if self.plan.nodes[node_id].decision != "gate"]
+        if failed:
+            return "failed", ", ".join(failed)
+        awaiting = [planned.node.id for planned in self.awaiting]
+        return ("waiting_approval", ", ".join(awaiting)) if awaiting else ("succeeded", "")
+
+    def _decisions(self) -> Decisions:
+        return Decisions(self.plan, self.store, self._manifests, self._record.run_id)
+
+    def _plan_rest(self) -> None:
+        """What was chosen gives the nodes after it their keys, and with them what there is to do."""
+        plan = self._planning.again(self.plan)
+        set_damaged_aside(plan, self.store)
+        for node_id in self._with_outcome("waiting"):
+            before, after = self.plan.nodes[node_id], plan.nodes[node_id]
+            if before.key is not None and (before.key, before.decision) != (after.key, after.decision):
+                self._deviate(f"{node_id}: planned to {before.decision}, now to {after.decision}: {after.reason}")
+            self._stages[node_id] = describe(after)
+        self._take(plan)
+
+    def _take(self, plan: Plan) -> None:
+        self.plan = plan
+        self._take_committed()
 
     def _take_committed(self) -> None:
         for planned in self.plan.nodes.values():
             if planned.manifest is not None:
                 self._manifests[planned.manifest.key] = planned.manifest
 
-    def _waiting(self) -> Iterator[str]:
-        return iter([node_id for node_id, stage in self._stages.items() if stage.outcome == "waiting"])
+    def _deviate(self, text: str) -> None:
+        self._record = self._record.model_copy(update={"deviations": (*self._record.deviations, text)})
+
+    def _with_outcome(self, outcome: StageOutcome) -> Iterator[str]:
+        return iter([node_id for node_id, stage in self._stages.items() if stage.outcome == outcome])
+
+    def _free_slots(self) -> dict[str, float]:
+        """How many more of each group with a limit may run."""
+        groups = {id_: n.node for id_, n in self.plan.nodes.items() if isinstance(n.node, StageNode)}
+        limits = {node.group: node.max_parallel for node in groups.values() if node.max_parallel is not None}
+        running = Counter(groups[node_id].group for node_id in self._with_outcome("running"))
+        return {group: limit - running[group] for group, limit in limits.items()}
+
+    def _skip_blocked(self) -> None:
+        for node_id in self._with_outcome("waiting"):
+            blocked = self._blocked_by(self.plan.nodes[node_id])
+            if blocked is not None:
+                self._settle(node_id, "skipped", message=blocked)
 
     def _before(self, planned: PlannedNode) -> list[str]:
         """The nodes that must come first; one that the user left out does not count."""
@@ -184,6 +237,19 @@ class PipelineRun:
     def _is_free(self, planned: PlannedNode) -> bool:
         return all(self._stages[node_id].outcome in SATISFIED for node_id in self._before(planned))
 
+    def _applies(self, planned: PlannedNode) -> bool:
+        """Whether a node's condition holds; one that does not is recorded as skipped."""
+        verdict = self._decisions().applies(planned)
+        if verdict is not None:
+            self._take_verdict(planned.node.id, verdict)
+        return verdict is None
+
+    def _take_verdict(self, node_id: str, verdict: Verdict) -> None:
+        self._settle(node_id, verdict.outcome, message=verdict.message, lines=verdict.lines)
+        self.around.display.end(node_id, verdict.text)
+        if verdict.halts:
+            self._halted_by = node_id
+
     def _blocked_by(self, planned: PlannedNode) -> str | None:
         if self._halted_by is not None:
             return f"gate {self._halted_by} did not pass"
@@ -191,23 +257,6 @@ class PipelineRun:
             if self._stages[node_id].outcome in ("failed", "skipped", "stopped"):
                 return f"{node_id}: {self._stages[node_id].outcome}"
         return None
-
-    def _close_gate(self, gate: GateNode, message: str, lines: tuple[str, ...]) -> None:
-        self._settle(gate.id, "failed", message=message, lines=lines)
-        self.around.display.end(gate.id, "\n  ".join((f"not passed: {message}", *lines)))
-        if gate.on_fail == "stop":
-            self._halted_by = gate.id
-
-    def _reports(self, gate: GateNode) -> dict[OutputReference, Report]:
-        """Every report that the gate looks at, by its reference."""
-        reports: dict[OutputReference, Report] = {}
-        for output in gate.reports:
-            key = self.plan.nodes[output.stage].key
-            assert key is not None, "only stages have outputs"
-            reports[output.reference] = read_report(
-                self.store, self._manifests[key], output.output, cache_dir() / "reports"
-            )
-        return reports
 
     def _settle(
         self,
@@ -233,11 +282,11 @@ class PipelineRun:
 
 
 def reuse_all(run: PipelineRun) -> None:
-    """Bring a plan to its end in which every stage is committed: only the gates are left to decide."""
+    """Bring a plan to its end in which every stage is committed: gates and actions are left to do."""
     while ready := run.ready():
         for planned in ready:
-            if isinstance(planned.node, GateNode):
-                run.decide_gate(planned)
-            else:
-                assert planned.manifest is not None, "the plan has no work"
-                run.done(planned.node.id, StageDone("Reused", planned.manifest, 0.0))
+            if not isinstance(planned.node, StageNode):
+                run.decide(planned)
+                continue
+            assert planned.manifest is not None, "the plan has no work"
+            run.done(planned.node.id, StageDone("Reused", planned.manifest, 0.0))

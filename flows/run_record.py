@@ -3,7 +3,17 @@
 import sys
 from datetime import UTC, datetime
 
-from pipelines.spec.nodes import ExternalSource, Pipeline, StageNode
+from pipelines.spec.nodes import (
+    ActionNode,
+    AliasOutput,
+    ExternalSource,
+    GateNode,
+    HumanGateNode,
+    Pipeline,
+    StageInputSpec,
+    StageNode,
+    StageOutput,
+)
 from pipelines.spec.planned import PlannedNode
 from stages.store.holder import this_holder
 from stages.store.runs import RunRecord, RunStage
@@ -27,19 +37,34 @@ def new_record(pipeline: Pipeline, run_id: str, run_url: str | None) -> RunRecor
 def describe(planned: PlannedNode) -> RunStage:
     """A node before anything happened to it."""
     node = planned.node
-    is_stage = isinstance(node, StageNode)
-    inputs = {
-        name: value.uri if isinstance(value, ExternalSource) else f"{value.stage}.{value.output}"
-        for name, value in node.inputs.items()
-    }
     return RunStage(
         id=node.id,
-        kind=node.kind if is_stage else "gate",
+        kind=planned.kind,
         key=planned.key,
         decision=planned.decision,
         reason=planned.reason,
-        inputs=inputs,
-        settings=node.config.model_dump_json() if is_stage else "",
+        inputs=_inputs(planned),
+        settings=node.config.model_dump_json() if isinstance(node, StageNode) else "",
         outcome="skipped" if planned.decision == "skip" else "waiting",
         message=planned.reason if planned.decision == "skip" else "",
     )
+
+
+def _inputs(planned: PlannedNode) -> dict[str, str]:
+    match planned.node:
+        case HumanGateNode():
+            return {}
+        case StageNode(inputs=inputs) | GateNode(inputs=inputs):
+            return {name: _describe(value) for name, value in inputs.items()}
+        case ActionNode(inputs=lists):
+            return {name: ", ".join(_describe(value) for value in values) for name, values in lists.items()}
+
+
+def _describe(value: StageInputSpec) -> str:
+    match value:
+        case ExternalSource(uri=uri):
+            return uri
+        case AliasOutput(alias=alias):
+            return f"aliases.{alias}"
+        case StageOutput(stage=stage, output=output):
+            return f"{stage}.{output}"

@@ -22,6 +22,16 @@ def add_selection(parser: ArgumentParser) -> None:
     parser.add_argument("--until", metavar="STAGE", help="run this stage and what it needs, nothing after it")
 
 
+def add_verify(parser: ArgumentParser) -> None:
+    """How committed results are checked."""
+    parser.add_argument(
+        "--verify",
+        choices=("list", "deep"),
+        default="list",
+        help="check committed results by listing their files (list), or by the checksum of each (deep)",
+    )
+
+
 def add_repeatable(parser: ArgumentParser, flag: str, value: str, text: str) -> None:
     """A flag whose values add up."""
     parser.add_argument(flag, action="append", default=[], metavar=value, help=f"{text} (repeatable)")

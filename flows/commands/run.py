@@ -5,21 +5,23 @@ from argparse import ArgumentParser, Namespace
 
 from rich.console import Console
 
-from flows.commands.arguments import add_file, add_repeatable, add_selection, load
+from flows.commands.arguments import add_file, add_repeatable, add_selection, add_verify, load
 from flows.finish import close_run
 from flows.pipeline_run import PipelineRun, Surroundings, reuse_all
+from flows.planning import Planning
 from flows.server import prefect_server
 from pipelines.spec.nodes import Pipeline
-from pipelines.spec.plan import make_plan
 from pipelines.spec.plan_json import plan_json
 from pipelines.spec.plan_text import plan_text
 from pipelines.spec.planned import Plan
 from pipelines.spec.selection import select
-from stages.store.conditional import ConditionalStore, open_store
+from stages.store.conditional import open_store
 from stages.store.runs import new_run_id, write_plan
 from tasks.display import Display
 from tasks.report.files import project_state_dir
 from tasks.stopping import StopSignal, exit_code_of
+
+WAITS_FOR_APPROVAL = 3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,6 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_file(parser)
     add_selection(parser)
     add_repeatable(parser, "--force", "STAGE", "run a committed stage again; later plans use its new result")
+    add_repeatable(parser, "--refresh", "STAGE", "run a committed stage again, for this run only")
+    parser.add_argument("--takeover", action="store_true", help="take stages from other runs that work on them")
+    add_verify(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -36,31 +41,49 @@ def run(arguments: Namespace) -> int:
         TemperError: it cannot be planned, or the scheduler cannot be started; another error of the run is a bug.
     """
     pipeline = load(arguments)
-    store = open_store(pipeline.store)
     # Bad usage is told before a server is started for it.
-    select(pipeline, arguments.only, arguments.until, arguments.force)
+    select(pipeline, arguments.only, arguments.until, arguments.force, arguments.refresh)
     if not arguments.force and not os.environ.get("PREFECT_API_URL"):
-        plan = make_plan(pipeline, store, (), arguments.only, arguments.until)
+        planning = _planning(arguments, pipeline)
+        plan = planning.first()
         if not plan.has_work:
-            return _reuse(plan, store)
+            return _reuse(plan, planning)
         _say(plan_text(plan))
     return _schedule(arguments, pipeline)
 
 
-def _reuse(plan: Plan, store: ConditionalStore) -> int:
-    console, run_id = Console(), new_run_id()
-    write_plan(store, plan.pipeline.name, run_id, plan_json(plan).encode())
+def _planning(arguments: Namespace, pipeline: Pipeline) -> Planning:
+    return Planning(
+        pipeline,
+        open_store(pipeline.store),
+        new_run_id(),
+        arguments.only,
+        arguments.until,
+        refresh=arguments.refresh,
+        verify=arguments.verify,
+    )
+
+
+def _reuse(plan: Plan, planning: Planning) -> int:
+    console = Console()
+    write_plan(planning.store, plan.pipeline.name, planning.run_id, plan_json(plan).encode())
     with Display(console) as display:
-        pipeline_run = PipelineRun(plan, store, run_id, Surroundings(display, StopSignal(), None))
+        pipeline_run = PipelineRun(plan, planning, Surroundings(display, StopSignal(), None))
         reuse_all(pipeline_run)
-    return 0 if close_run(pipeline_run, console).run.outcome == "succeeded" else 1
+    match close_run(pipeline_run, console).run.outcome:
+        case "succeeded":
+            return 0
+        case "waiting_approval":
+            return WAITS_FOR_APPROVAL
+        case _:
+            return 1
 
 
 def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
     if not os.environ.get("PREFECT_API_URL"):
         _say("starting a Prefect server …")
     with prefect_server(project_state_dir(pipeline.path) / "prefect"):
-        from flows.pipeline import run_pipeline
+        from flows.pipeline import WAITING_APPROVAL, run_pipeline
 
         state = run_pipeline.with_options(flow_run_name=pipeline.name)(
             pipeline=str(arguments.file.absolute()),
@@ -69,8 +92,13 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
             only=arguments.only,
             until=arguments.until,
             force=arguments.force,
+            refresh=arguments.refresh,
+            takeover=arguments.takeover,
+            verify=arguments.verify,
             return_state=True,
         )
+        if state.name == WAITING_APPROVAL:
+            return WAITS_FOR_APPROVAL
         if state.is_completed():
             return 0
         if state.is_cancelled():

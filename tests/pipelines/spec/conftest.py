@@ -10,7 +10,7 @@ from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import Pipeline, StageNode
 from pipelines.spec.planned import Plan
 from stages.catalog import STAGES
-from stages.contract import FileEntry
+from stages.contract import FileEntry, ReportArtifact
 from stages.store.layout import StagePaths
 from stages.store.local import LocalStore
 from stages.store.manifest import Manifest, write_spec
@@ -102,10 +102,10 @@ ATTEMPT = "000001-abc"
 
 
 @pytest.fixture
-def commit(store: LocalStore, tmp_path: Path) -> Callable[[Plan, str], Manifest]:
-    """Commits two small files for each output of a planned stage, as its run would."""
+def commit(store: LocalStore, tmp_path: Path) -> Callable[..., Manifest]:
+    """Commits two small files for each output of a planned stage, as its run would; its report has the metrics."""
 
-    def commit(plan: Plan, stage: str) -> Manifest:
+    def commit(plan: Plan, stage: str, metrics: dict[str, float] | None = None) -> Manifest:
         planned = plan.nodes[stage]
         assert isinstance(planned.node, StageNode)
         assert planned.payload is not None
@@ -117,7 +117,9 @@ def commit(store: LocalStore, tmp_path: Path) -> Callable[[Plan, str], Manifest]
             entries: list[FileEntry] = []
             for name in ("artifact.json", "data.bin"):
                 source = tmp_path / "upload"
-                source.write_text(f"{stage} {output} {name}")
+                is_report = (output, name) == ("report", "artifact.json")
+                report = ReportArtifact(metrics=metrics or {}).model_dump_json()
+                source.write_text(report if is_report else f"{stage} {output} {name}")
                 entry = store.upload(f"{paths.attempt(ATTEMPT).out(output)}/{name}", source)
                 entries.append(entry.model_copy(update={"path": name}))
             outputs[output] = tuple(entries)
@@ -141,7 +143,7 @@ def commit(store: LocalStore, tmp_path: Path) -> Callable[[Plan, str], Manifest]
 
 
 @pytest.fixture
-def commit_all(commit: Callable[[Plan, str], Manifest]) -> Callable[[Plan], dict[str, Manifest]]:
+def commit_all(commit: Callable[..., Manifest]) -> Callable[[Plan], dict[str, Manifest]]:
     """Commits every stage that a plan runs; the manifests by key."""
 
     def commit_all(plan: Plan) -> dict[str, Manifest]:

@@ -1,176 +1,143 @@
 """Turns the merged tree of a pipeline file into checked nodes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pipelines.spec.build_gates import build_eval_gate, build_human_gate, build_select_best, build_set_alias
+from pipelines.spec.build_stage import build_stage
 from pipelines.spec.diagnostics import Problems, did_you_mean
-from pipelines.spec.interpolate import interpolate
+from pipelines.spec.drafts import make_drafts
+from pipelines.spec.gate_sections import ACTIONS, GATES
+from pipelines.spec.graph import TYPE_KEYS, Draft, Graph
+from pipelines.spec.head import build_notify, build_schedule
+from pipelines.spec.interpolate import interpolate_sections
 from pipelines.spec.location import store_uri
-from pipelines.spec.nodes import GateNode, Node, Pipeline, Resources, Retry, StageNode, Timeout
+from pipelines.spec.nodes import Node, Pipeline
 from pipelines.spec.order import CycleError, in_order
-from pipelines.spec.overlay import merge
 from pipelines.spec.params import read_params
-from pipelines.spec.sections import (
-    DefaultsSection,
-    GateSection,
-    PipelineSection,
-    ResourcesSection,
-    RetrySection,
-    StageSection,
-    TimeoutSection,
-)
-from pipelines.spec.settings import read_settings
-from pipelines.spec.tree import Entry, Scalar, Table
+from pipelines.spec.scope import Scope
+from pipelines.spec.secrets import refuse_secrets
+from pipelines.spec.sections import PipelineSection
+from pipelines.spec.tree import Scalar, Table
 from pipelines.spec.validation import validate
 from pipelines.spec.wiring import Wiring
 from stages.catalog import STAGES
 
-
-@dataclass(frozen=True)
-class _Draft:
-    """A node's table with the defaults under it."""
-
-    id: str
-    entry: Entry
-    table: Table
-
-    @property
-    def path(self) -> tuple[str, str]:
-        return ("stages", self.id)
+HEAD = ("description", "store", "defaults", "schedule", "notify")
+"""Sections outside stages that may hold references."""
 
 
-def build_pipeline(tree: Table, path: Path, profile: str | None, problems: Problems) -> Pipeline | None:
+def build_pipeline(
+    tree: Table, path: Path, profile: str | None, profiles: Collection[str], problems: Problems
+) -> Pipeline | None:
     """The pipeline, or none when there are problems."""
     params = read_params(tree, problems)
-    tree = interpolate(tree, params, problems)
+    tree = interpolate_sections(tree, HEAD, Scope(params), problems)
+    refuse_secrets(tree.without("stages", "params"), (), problems)
     section = validate(PipelineSection, tree, (), problems)
-    drafts = _drafts(tree, problems)
-    kinds = {draft.id: kind for draft in drafts if (kind := _kind(draft, problems))}
-    wiring = Wiring({draft.id: draft.table for draft in drafts}, kinds, problems)
-    nodes: dict[str, Node] = {}
-    for draft in drafts:
-        node = _gate(draft, wiring, problems) if _is_gate(draft) else _stage(draft, kinds, wiring, path, problems)
-        if node is not None:
-            nodes[node.id] = node
-    order = _order(wiring, problems)
+    instances, drafts = make_drafts(tree, params, problems)
+    nodes, order = _connect(drafts, Graph(instances, drafts), path, problems)
+    schedule = build_schedule(section, tree, params, profiles, problems) if section else None
     if section is None or problems.found:
         return None
+    store = tree.get("store")
     return Pipeline(
         name=section.name,
         description=section.description,
         path=path,
         profile=profile,
-        store=store_uri(section.store, path),
+        store=store_uri(section.store, path, store.written if isinstance(store, Scalar) else None),
         params=params.values,
         nodes={node: nodes[node] for node in order},
+        schedule=schedule,
+        notify=build_notify(section),
     )
 
 
-def _drafts(tree: Table, problems: Problems) -> list[_Draft]:
-    stages, defaults = tree.get("stages"), tree.get("defaults")
-    if isinstance(defaults, Table):
-        validate(DefaultsSection, defaults, ("defaults",), problems, tree.entries["defaults"].key_place)
-    if not isinstance(stages, Table):
-        return []
-    drafts: list[_Draft] = []
-    for node, entry in stages.entries.items():
-        if not isinstance(entry.value, Table):
-            problems.add(entry.key_place, ("stages", node), "expected a mapping of keys to values")
-            continue
-        under = defaults if isinstance(defaults, Table) and "gate" not in entry.value.entries else None
-        table = merge(Table(under.entries, entry.value.place), entry.value) if under else entry.value
-        drafts.append(_Draft(node, entry, table))
-    return drafts
+def _connect(
+    drafts: Sequence[Draft], graph: Graph, path: Path, problems: Problems
+) -> tuple[dict[str, Node], Sequence[str]]:
+    """The nodes, and an order in which they can run."""
+    wirings = {draft.id: Wiring(draft, graph, path) for draft in drafts}
+    nodes: dict[str, Node] = {}
+    for draft in drafts:
+        node = _node(draft, wirings[draft.id], path)
+        if node is not None:
+            nodes[node.id] = node
+    order = _order(wirings, drafts)
+    _report(drafts, problems)
+    return nodes, order
 
 
-def _is_gate(draft: _Draft) -> bool:
-    return "gate" in draft.table.entries and "uses" not in draft.table.entries
+def _node(draft: Draft, wiring: Wiring, path: Path) -> Node | None:
+    if not _is_typed(draft):
+        return None
+    if draft.table.get("uses") is not None:
+        return build_stage(draft, wiring, path)
+    match draft.text("gate"), draft.text("action"):
+        case "human", None:
+            return build_human_gate(draft, wiring)
+        case None, "set_alias":
+            return build_set_alias(draft, wiring)
+        case None, "select_best":
+            return build_select_best(draft, wiring)
+        case None, _ if "action" in draft.table.entries:
+            _report_unknown(draft, "action", ACTIONS)
+        case _, None if draft.text("gate") in ("eval", None):
+            return build_eval_gate(draft, wiring)
+        case _:
+            _report_unknown(draft, "gate", GATES)
+    return None
 
 
-def _kind(draft: _Draft, problems: Problems) -> str | None:
-    """The stage's kind; none for a gate, and for a stage whose kind is reported as wrong."""
-    keys = draft.table.entries
-    if "uses" not in keys and "gate" not in keys:
-        near = [(key, hint) for key in keys if (hint := did_you_mean(key, ("uses", "gate")))]
+def _is_typed(draft: Draft) -> bool:
+    """Whether a draft says once what it is; if not, that is all that is reported about it."""
+    keys, problems = draft.table.entries, draft.problems
+    given = [key for key in TYPE_KEYS if key in keys]
+    if len(given) > 1:
+        first, second = given[:2]
+        message = f"a stage has `uses`, a gate has `gate`, an action has `action`: not both `{first}` and `{second}`"
+        problems.add(keys[second].key_place, (*draft.path, second), message)
+    elif not given:
+        near = [(key, hint) for key in keys if (hint := did_you_mean(key, TYPE_KEYS))]
         for key, hint in near:
             problems.add(keys[key].key_place, (*draft.path, key), f"unknown key{hint}")
         if not near:
-            problems.add(draft.entry.key_place, draft.path, "needs `uses` (a kind of stage) or `gate`")
-        problems.mute(draft.path)
-        return None
-    if "uses" in keys and "gate" in keys:
-        problems.add(keys["gate"].key_place, (*draft.path, "gate"), "a stage has `uses`, a gate has `gate`: not both")
-    uses = draft.table.get("uses")
-    if not isinstance(uses, Scalar) or not isinstance(uses.value, str):
-        return None
-    if uses.value not in STAGES:
-        hint = did_you_mean(uses.value, STAGES) or f"; known are {', '.join(f'`{kind}`' for kind in STAGES)}"
-        problems.add(keys["uses"].key_place, (*draft.path, "uses"), f"unknown kind of stage `{uses.value}`{hint}")
-        return None
-    return uses.value
+            problems.add(draft.place, draft.path, "needs `uses` (a kind of stage), `gate` or `action`")
+    elif given == ["uses"] and (kind := draft.text("uses")) is not None and draft.kind is None:
+        hint = did_you_mean(kind, STAGES) or f"; known are {', '.join(f'`{known}`' for known in STAGES)}"
+        problems.add(keys["uses"].key_place, (*draft.path, "uses"), f"unknown kind of stage `{kind}`{hint}")
+    return len(given) == 1
 
 
-def _stage(draft: _Draft, kinds: Mapping[str, str], wiring: Wiring, path: Path, problems: Problems) -> StageNode | None:
-    place = draft.entry.key_place
-    section = validate(StageSection, draft.table, draft.path, problems, place)
-    if draft.id not in kinds:
-        return None
-    config = read_settings(STAGES[kinds[draft.id]].config, draft.table, draft.path, place, path, problems)
-    if section is None:
-        return None
-    inputs = wiring.stage_inputs(draft.id, section.inputs)
-    wiring.add_needs(draft.id, section.needs)
-    if config is None:
-        return None
-    return StageNode(
-        id=draft.id,
-        kind=section.uses,
-        config=config,
-        inputs=inputs,
-        needs=_needs(wiring, draft.id),
-        rev=section.rev,
-        retry=_retry(section.retry),
-        timeout=_timeout(section.timeout),
-        resources=_resources(section.resources),
-        place=place,
-    )
+def _report_unknown(draft: Draft, key: str, known: Collection[str]) -> None:
+    word = draft.text(key)
+    hint = did_you_mean(word or "", known) or f"; known are {', '.join(f'`{one}`' for one in known)}"
+    place = draft.table.entries[key].key_place
+    draft.problems.add(place, (*draft.path, key), f"unknown kind of {key} `{word}`{hint}")
 
 
-def _gate(draft: _Draft, wiring: Wiring, problems: Problems) -> GateNode | None:
-    place = draft.entry.key_place
-    section = validate(GateSection, draft.table, draft.path, problems, place)
-    if section is None:
-        return None
-    report = wiring.gate_report(draft.id, section.inputs.report)
-    require = wiring.requirements(draft.id, section.require)
-    wiring.add_needs(draft.id, section.needs)
-    if report is None:
-        return None
-    return GateNode(draft.id, {"report": report}, require, section.on_fail, _needs(wiring, draft.id), place)
-
-
-def _needs(wiring: Wiring, node: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(edge.needed for edge in wiring.edges[node]))
-
-
-def _order(wiring: Wiring, problems: Problems) -> list[str]:
+def _order(wirings: Mapping[str, Wiring], drafts: Sequence[Draft]) -> list[str]:
     try:
-        return in_order({node: [edge.needed for edge in edges] for node, edges in wiring.edges.items()})
+        return in_order({node: wiring.needs for node, wiring in wirings.items()})
     except CycleError as error:
         first, second = error.cycle[:2]
-        edge = next(edge for edge in wiring.edges[first] if edge.needed == second)
+        edge = next(edge for edge in wirings[first].edges if edge.needed == second)
+        problems = next(draft.problems for draft in drafts if draft.id == first)
         problems.add(edge.place, edge.path, f"stages wait for each other: {error}")
         return []
 
 
-def _retry(section: RetrySection) -> Retry:
-    return Retry(section.max, section.delay, section.jitter, section.on, section.preempted.max)
-
-
-def _timeout(section: TimeoutSection) -> Timeout:
-    return Timeout(section.total, section.stall, section.grace)
-
-
-def _resources(section: ResourcesSection) -> Resources:
-    return Resources(section.accelerator, section.share, section.python)
+def _report(drafts: Sequence[Draft], problems: Problems) -> None:
+    """What is wrong with every instance of a stage is told once, what is wrong with some names them."""
+    groups: dict[str, list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(draft.instance.group, []).append(draft)
+    for members in groups.values():
+        counts = Counter((found.place, found.message) for draft in members for found in draft.problems.found)
+        for draft in members:
+            for found in draft.problems.found:
+                everywhere = counts[found.place, found.message] == len(members)
+                path = found.path if everywhere else ("stages", draft.id, *found.path[2:])
+                problems.add(found.place, path, found.message)

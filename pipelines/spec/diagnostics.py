@@ -52,7 +52,9 @@ class SpecError(UserError):
 class Problems:
     """Collects diagnostics; a value is reported once, however many checks it fails or places it reaches."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: "Problems | None" = None) -> None:
+        """Problems of a part of the file know what is reported or muted about the `outer` whole."""
+        self._outer = outer
         self._found: list[Diagnostic] = []
         self._paths: set[KeyPath] = set()
         self._places: set[tuple[Place, str]] = set()
@@ -72,7 +74,8 @@ class Problems:
 
     def silenced(self, path: KeyPath) -> bool:
         """Whether this value, or one that it stands in, is reported or muted."""
-        return any(path[:length] in self._paths for length in range(1, len(path) + 1))
+        own = any(path[:length] in self._paths for length in range(1, len(path) + 1))
+        return own or (self._outer is not None and self._outer.silenced(path))
 
     def extend(self, other: "Problems") -> None:
         """Take over what was found in another reading of the same file, unless it was found in this one too."""

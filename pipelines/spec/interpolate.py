@@ -1,34 +1,44 @@
-"""Replaces `${params.NAME}` everywhere in a pipeline."""
+"""Replaces references by what they stand for, wherever they may stand in a pipeline."""
 
 import json
+from collections.abc import Iterable
 
-from pipelines.spec.diagnostics import KeyPath, Place, Problems, did_you_mean
-from pipelines.spec.nodes import ParamValue
-from pipelines.spec.params import Params
-from pipelines.spec.references import OutputReference, ParamReference, Reference, ReferenceSyntaxError, parse_template
-from pipelines.spec.tree import Entry, Items, Scalar, Table, Tree
+from pipelines.spec.diagnostics import KeyPath, Place, Problems
+from pipelines.spec.references import ReferenceSyntaxError, escaped, parse_template
+from pipelines.spec.scope import Area, Kept, Refused, Scope, area_of
+from pipelines.spec.tree import Entry, Items, Scalar, ScalarValue, Table, Tree
 
-INTERPOLATED = ("description", "store", "defaults", "stages")
-"""Sections that may refer to parameters."""
+Pieces = list[str | Scalar | Kept]
 
 
-def interpolate(table: Table, params: Params, problems: Problems) -> Table:
-    """The table with the values of the parameters in it; a whole value keeps its type, within text it becomes text.
+def interpolate(tree: Tree, path: KeyPath, place: Place, scope: Scope, problems: Problems) -> Tree:
+    """The tree with values in place of references; a whole value keeps its type, within text it becomes text.
 
-    `${stages…}` is left where it may stand: in the inputs of a stage and in the conditions of a gate.
+    What connects stages, and what is known when a run goes on, stays; text around it keeps its escapes.
+
+    Args:
+        tree: a part of the file.
+        path: where in the file it is.
+        place: where its key stands.
+        scope: what references stand for.
+        problems: gets one report for each reference that cannot stand where it does.
     """
-    interpolation = _Interpolation(params, problems)
+    return _Interpolation(scope, problems).tree(tree, path, place)
+
+
+def interpolate_sections(table: Table, names: Iterable[str], scope: Scope, problems: Problems) -> Table:
+    """The table with values in place of the references in some of its sections."""
     entries = {
-        key: Entry(entry.key_place, interpolation.tree(entry.value, (key,), entry.key_place))
+        key: Entry(entry.key_place, interpolate(entry.value, (key,), entry.key_place, scope, problems))
         for key, entry in table.entries.items()
-        if key in INTERPOLATED
+        if key in names
     }
     return Table({**table.entries, **entries}, table.place)
 
 
 class _Interpolation:
-    def __init__(self, params: Params, problems: Problems) -> None:
-        self._params = params
+    def __init__(self, scope: Scope, problems: Problems) -> None:
+        self._scope = scope
         self._problems = problems
 
     def tree(self, tree: Tree, path: KeyPath, place: Place) -> Tree:
@@ -49,42 +59,77 @@ class _Interpolation:
 
     def _text(self, scalar: Scalar, text: str, path: KeyPath, place: Place) -> Scalar:
         try:
-            pieces = parse_template(text)
+            parsed = parse_template(text)
         except ReferenceSyntaxError as error:
             self._problems.add(place, path, str(error))
             return scalar
-        values = [piece if isinstance(piece, str) else self._value(piece, path, place) for piece in pieces]
-        if None in values:
-            return scalar
-        if len(values) == 1 and values[0] is not None:
-            return Scalar(values[0], scalar.place)
-        return Scalar("".join(_shown(value) for value in values if value is not None), scalar.place)
+        pieces: Pieces = []
+        for piece in parsed:
+            found = piece if isinstance(piece, str) else self._scope.resolve(piece, path)
+            if isinstance(found, Refused):
+                self._refuse(found, path, place)
+                return scalar
+            pieces.append(found)
+        area = area_of(path)
+        if area is Area.CONDITION:
+            return self._condition(scalar, pieces, path, place)
+        whole = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], Scalar) else None
+        if whole and (area is Area.OTHER or (area is Area.INPUT and not isinstance(whole.value, str))):
+            return Scalar(whole.value, scalar.place, whole.place)
+        joined = _joined(pieces, read_again=area is not Area.OTHER)
+        return Scalar(joined, scalar.place, whole.place if whole else None)
 
-    def _value(self, reference: Reference, path: KeyPath, place: Place) -> ParamValue | None:
-        """What stands in place of a reference; none when it stands for nothing, which is reported."""
-        match reference:
-            case OutputReference():
-                if _takes_outputs(path):
-                    return f"${{{reference}}}"
-                self._problems.add(place, path, f"`${{{reference}}}` can only be an input of a stage or gate")
-                return None
-            case ParamReference(name=name) if name in self._params.values:
-                return self._params.values[name]
-            case ParamReference(name=name) if name in self._params.broken:
-                self._problems.mute(path)
-                return None
-            case ParamReference(name=name):
-                hint = did_you_mean(name, self._params.values)
-                self._problems.add(place, path, f"unknown parameter `{name}`{hint}")
-                return None
-            case _:
-                self._problems.add(place, path, f"`${{{reference}}}` cannot stand here")
-                return None
+    def _refuse(self, refused: Refused, path: KeyPath, place: Place) -> None:
+        if refused.message is None:
+            self._problems.mute(path)
+        else:
+            self._problems.add(place, path, refused.message)
+
+    def _condition(self, scalar: Scalar, pieces: Pieces, path: KeyPath, place: Place) -> Scalar:
+        """Values become literals: text is quoted, unless the reference stands in quotes."""
+        text = ""
+        for piece in pieces:
+            if not isinstance(piece, Scalar):
+                text += _shown_piece(piece)
+                continue
+            quote = _open_quote(text)
+            value = shown(piece.value)
+            if quote is None and isinstance(piece.value, str):
+                quote = "'" if "'" not in value else '"'
+                text += f"{quote}{value}{quote}"
+            else:
+                text += value
+            if quote is not None and quote in value:
+                self._problems.add(place, path, f"a text with a quote in it cannot stand in a condition: {value}")
+                return scalar
+        return Scalar(text, scalar.place)
 
 
-def _takes_outputs(path: KeyPath) -> bool:
-    return len(path) == 4 and path[0] == "stages" and path[2] in ("inputs", "require")
+def _joined(pieces: Pieces, read_again: bool) -> str:
+    """The text; one that is read again keeps its escapes."""
+    again = read_again or any(isinstance(piece, Kept) for piece in pieces)
+    texts = (_shown_piece(piece) if not isinstance(piece, Scalar) else shown(piece.value) for piece in pieces)
+    return "".join(
+        escaped(text) if again and not isinstance(piece, Kept) else text
+        for piece, text in zip(pieces, texts, strict=True)
+    )
 
 
-def _shown(value: ParamValue) -> str:
+def _shown_piece(piece: str | Kept) -> str:
+    return piece if isinstance(piece, str) else f"${{{piece.reference}}}"
+
+
+def _open_quote(text: str) -> str | None:
+    """The quote that text ends within, if it does."""
+    quote: str | None = None
+    for character in text:
+        if quote is None and character in "'\"":
+            quote = character
+        elif character == quote:
+            quote = None
+    return quote
+
+
+def shown(value: ScalarValue) -> str:
+    """A value within text."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
 """Loads a pipeline file: text, profile and overrides in, checked nodes out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipelines.spec.build import build_pipeline
@@ -29,11 +29,11 @@ def load_pipeline(path: Path, profile: str | None = None, overrides: Sequence[st
         problems.add(Place(f"--profile {profile}"), (), f"unknown profile `{profile}`{known}")
     chosen = _variant(tree, profiles.get(profile) if profile else None, problems)
     chosen = apply_overrides(chosen, list(overrides), problems)
-    pipeline = build_pipeline(chosen, path, profile, problems)
+    pipeline = build_pipeline(chosen, path, profile, profiles, problems)
     params = [override for override in overrides if override.startswith("params.")]
     for name in profiles:
         if name != profile:
-            _check_profile(tree, path, name, profiles[name], params, problems)
+            _check_profile(tree, path, name, profiles, params, problems)
     problems.raise_if_any()
     assert pipeline is not None, "a pipeline that is not built was reported"
     return pipeline
@@ -76,10 +76,12 @@ def _variant(tree: Table, profile: Entry | None, problems: Problems) -> Table:
     return apply_profile(tree, profile.value, problems)
 
 
-def _check_profile(tree: Table, path: Path, name: str, entry: Entry, params: list[str], problems: Problems) -> None:
-    found = Problems()
+def _check_profile(
+    tree: Table, path: Path, name: str, profiles: Mapping[str, Entry], params: list[str], problems: Problems
+) -> None:
+    found, entry = Problems(), profiles[name]
     validate(OverlaySection, entry.value, ("profiles", name), found, entry.key_place)
-    build_pipeline(apply_overrides(_variant(tree, entry, found), params, found), path, name, found)
+    build_pipeline(apply_overrides(_variant(tree, entry, found), params, found), path, name, profiles, found)
     problems.extend(found)
 
 

@@ -76,7 +76,7 @@ def _check_ids(base: Table, profile: Table, section: str, problems: Problems) ->
     if not isinstance(known, Table) or not isinstance(added, Table):
         return
     for key, entry in added.entries.items():
-        complete = isinstance(entry.value, Table) and {"uses", "gate"} & set(entry.value.entries)
+        complete = isinstance(entry.value, Table) and {"uses", "gate", "action"} & set(entry.value.entries)
         if key not in known.entries and not complete:
             problems.add(entry.key_place, (section, key), f"unknown stage `{key}`{did_you_mean(key, known.entries)}")
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.spec.diagnostics import Problems
+from pipelines.spec.diagnostics import KeyPath, Place, Problems
 from pipelines.spec.nodes import ParamValue
 from pipelines.spec.sections import ParamSection, ParamType
 from pipelines.spec.tree import Entry, Scalar, ScalarValue, Table
@@ -16,26 +16,36 @@ from stages.sources.resolve import check
 
 @dataclass(frozen=True)
 class Params:
-    """Values by name, and the names that are declared wrongly: nothing is said about those where they are used."""
+    """The parameters.
+
+    Attributes:
+        values: by name.
+        places: where each value is written.
+        types: of each of them.
+        broken: names that are declared wrongly: nothing is said about those where they are used.
+    """
 
     values: Mapping[str, ParamValue]
+    places: Mapping[str, Place]
+    types: Mapping[str, ParamType]
     broken: frozenset[str]
 
 
 def read_params(table: Table, problems: Problems) -> Params:
     """The values of the declared parameters."""
     values: dict[str, ParamValue] = {}
-    declared = table.get("params")
-    if not isinstance(declared, Table):
-        return Params(values, frozenset())
-    for name, entry in declared.entries.items():
-        value = _read_param(name, entry, problems)
-        if value is not None:
-            values[name] = value
-    return Params(values, frozenset(declared.entries) - frozenset(values))
+    places: dict[str, Place] = {}
+    types: dict[str, ParamType] = {}
+    found = table.get("params")
+    declared = found.entries if isinstance(found, Table) else {}
+    for name, entry in declared.items():
+        read = _read_param(name, entry, problems)
+        if read is not None:
+            values[name], places[name], types[name] = read
+    return Params(values, places, types, frozenset(declared) - frozenset(values))
 
 
-def _read_param(name: str, entry: Entry, problems: Problems) -> ParamValue | None:
+def _read_param(name: str, entry: Entry, problems: Problems) -> tuple[ParamValue, Place, ParamType] | None:
     path = ("params", name)
     section = validate(ParamSection, entry.value, path, problems, entry.key_place)
     if section is None or not isinstance(entry.value, Table):
@@ -44,17 +54,20 @@ def _read_param(name: str, entry: Entry, problems: Problems) -> ParamValue | Non
     if given is None:
         problems.add(entry.key_place, path, f"no default: give a value with --set params.{name}=VALUE")
         return None
-    value = given.value.value if isinstance(given.value, Scalar) else None
-    typed = _typed(value, section.type)
+    value = typed_value(given, section.type, (*path, "default"), problems)
+    return None if value is None else (value, given.value.place, section.type)
+
+
+def typed_value(entry: Entry, wanted: ParamType, path: KeyPath, problems: Problems) -> ParamValue | None:
+    """The value of a parameter, or none when a problem was added."""
+    value = entry.value.value if isinstance(entry.value, Scalar) else None
+    typed = _typed(value, wanted)
     if typed is None:
-        shown = json.dumps(value) if isinstance(given.value, Scalar) else "a list or mapping"
-        problems.add(given.key_place, (*path, "default"), f"expected {_EXPECTED[section.type]}, not {shown}")
+        shown = json.dumps(value) if isinstance(entry.value, Scalar) else "a list or mapping"
+        problems.add(entry.key_place, path, f"expected {_EXPECTED[wanted]}, not {shown}")
+    elif isinstance(typed, str) and (wrong := _wrong_text(typed, wanted)):
+        problems.add(entry.key_place, path, wrong)
         return None
-    if isinstance(typed, str):
-        wrong = _wrong_text(typed, section.type)
-        if wrong:
-            problems.add(given.key_place, (*path, "default"), wrong)
-            return None
     return typed
 
 

@@ -118,7 +118,7 @@ Reference = (
     | RunReference
 )
 
-VALUE_PATTERN = r"\$\{(params|matrix|each\.matrix)\.[A-Za-z][A-Za-z0-9_-]*\}"
+VALUE_PATTERN = r"\$\{(params|matrix|each\.matrix|env)\.[A-Za-z][A-Za-z0-9_-]*\}"
 """A reference that may stand for a setting; for editors."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"

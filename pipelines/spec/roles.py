@@ -28,6 +28,23 @@ def source_values(settings: BaseModel) -> Iterator[tuple[KeyPath, str]]:
                 yield path, value
 
 
+def execution_integers(settings: type[BaseModel]) -> frozenset[str]:
+    """Dotted names of the whole numbers among the settings that are no part of the identity."""
+    return frozenset(_integers(settings, "", inherited=False))
+
+
+def _integers(settings: type[BaseModel], prefix: str, inherited: bool) -> Iterator[str]:
+    """A section that is no part of the identity as a whole hands that down to what stands in it."""
+    for name, field in settings.model_fields.items():
+        execution = inherited or role_of(field) is Role.EXECUTION
+        parts = {field.annotation, *get_args(field.annotation)}
+        if execution and int in parts:
+            yield f"{prefix}{name}"
+        for part in parts:
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _integers(part, f"{prefix}{name}.", execution)
+
+
 def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
     if isinstance(value, tuple | list):
         for index, item in enumerate(value):

@@ -7,8 +7,10 @@ from pathlib import Path
 from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
+from pipelines.spec.gate_sections import ACTIONS, GATES
 from pipelines.spec.references import VALUE_PATTERN
-from pipelines.spec.sections import PIPELINE_NAME_PATTERN, GateSection, ParamSection, PipelineSection, StageSection
+from pipelines.spec.sections import PIPELINE_NAME_PATTERN, ParamSection, PipelineSection
+from pipelines.spec.stage_sections import DefaultsSection, StageSection
 from pipelines.spec.wiring import artifact_name
 from stages.catalog import STAGES, Stage
 
@@ -29,36 +31,48 @@ def pipeline_schema() -> Schema:
     definitions = _definitions()
     partial = {f"{name}.partial": _partial(definition) for name, definition in definitions.items()}
     head = _object(definitions["PipelineSection"], "properties")
-    profile: Schema = {
-        **{name: head[name] for name in ("description", "store")},
+    overlay: Schema = {
         "params": {"type": "object"},
         "defaults": _ref("DefaultsSection.partial"),
-        "stages": {"type": "object", "additionalProperties": _any_of([*_stage_names(".partial")])},
+        "notify": _partial(head["notify"]),
+        "stages": {"type": "object", "additionalProperties": _any_of([*_node_names(".partial")])},
+    }
+    profile: Schema = {**{name: head[name] for name in ("description", "store")}, **overlay}
+    whole: Schema = {
+        "params": {"type": "object", "additionalProperties": _ref("ParamSection")},
+        "defaults": _ref("DefaultsSection"),
+        "notify": head["notify"],
+        "stages": {"type": "object", "minProperties": 1, "additionalProperties": _node()},
+        "schedule": head["schedule"],
     }
     properties: Schema = {
         "version": {"const": 1, "description": "Version of this format."},
         "name": {"type": "string", "pattern": PIPELINE_NAME_PATTERN, "description": "Its runs are kept under it."},
+        "extends": {"type": "string", "minLength": 1, "description": "Another pipeline file, which this one is over."},
         **{name: head[name] for name in ("description", "store")},
-        "params": {"type": "object", "additionalProperties": _ref("ParamSection")},
-        "defaults": _ref("DefaultsSection"),
-        "stages": {"type": "object", "minProperties": 1, "additionalProperties": _stage_or_gate()},
         "profiles": {"type": "object", "additionalProperties": _closed(profile, [])},
+        **dict.fromkeys(whole, True),
     }
+    extending: Schema = {**overlay, "schedule": _partial(head["schedule"])}
     del definitions["PipelineSection"], partial["PipelineSection.partial"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Temper pipeline",
-        **_closed(properties, ["version", "name", "stages"]),
+        **_closed(properties, ["version", "name"]),
+        "if": {"required": ["extends"]},
+        "then": {"properties": extending},
+        "else": {"properties": whole, "required": ["stages"]},
         "$defs": {**_REFERENCES, **definitions, **partial},
     }
 
 
 def _definitions() -> dict[str, Schema]:
-    models = [PipelineSection, ParamSection, StageSection, GateSection, *(stage.config for stage in STAGES.values())]
+    nodes = [StageSection, *GATES.values(), *ACTIONS.values()]
+    models = [PipelineSection, ParamSection, *nodes, *(stage.config for stage in STAGES.values())]
     _, generated = models_json_schema([(model, "validation") for model in models], by_alias=True)
     found = {name: _with_references(schema) for name, schema in _object(generated, "$defs").items()}
     common: Schema = {**_object(found.pop("StageSection"), "properties")}
-    defaults: Schema = {name: common[name] for name in ("retry", "timeout", "resources")}
+    defaults: Schema = {name: common[name] for name in DefaultsSection.model_fields}
     found["DefaultsSection"] = _closed(defaults, [])
     for kind, stage in STAGES.items():
         found[f"stage.{kind}"] = _stage_schema(kind, stage, common)
@@ -80,26 +94,29 @@ def _stage_schema(kind: str, stage: Stage, common: Schema) -> Schema:
     return _closed(properties, ["uses", *(["inputs"] if inputs else []), *(["with"] if needs_settings else [])])
 
 
-def _stage_or_gate() -> Schema:
-    """One branch for each kind of stage, so that an editor explains the settings of that kind."""
+def _node() -> Schema:
+    """One branch for each kind of stage, gate and action, so that an editor explains the settings of that kind."""
+    kinds = {
+        "uses": {kind: f"stage.{kind}" for kind in STAGES},
+        "gate": {kind: section.__name__ for kind, section in GATES.items()},
+        "action": {kind: section.__name__ for kind, section in ACTIONS.items()},
+    }
     branches: list[JsonValue] = [
-        {
-            "if": {"properties": {"uses": {"const": kind}}, "required": ["uses"]},
-            "then": _ref(f"stage.{kind}"),
-        }
-        for kind in STAGES
+        {"if": {"properties": {key: {"const": kind}}, "required": [key]}, "then": _ref(name)}
+        for key, names in kinds.items()
+        for kind, name in names.items()
     ]
-    gate: Schema = {"if": {"required": ["gate"]}, "then": _ref("GateSection")}
     return {
         "type": "object",
-        "properties": {"uses": {"enum": [*STAGES]}},
-        "anyOf": [{"required": ["uses"]}, {"required": ["gate"]}],
-        "allOf": [*branches, gate],
+        "properties": {key: {"enum": [*names]} for key, names in kinds.items()},
+        "anyOf": [{"required": [key]} for key in kinds],
+        "allOf": branches,
     }
 
 
-def _stage_names(suffix: str) -> list[str]:
-    return [*(f"stage.{kind}{suffix}" for kind in STAGES), f"GateSection{suffix}"]
+def _node_names(suffix: str) -> list[str]:
+    sections = (section.__name__ for section in (*GATES.values(), *ACTIONS.values()))
+    return [*(f"stage.{kind}{suffix}" for kind in STAGES), *(f"{name}{suffix}" for name in sections)]
 
 
 def _closed(properties: Schema, required: list[str]) -> Schema:
@@ -127,7 +144,7 @@ def _map_schemas(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     for key, value in schema.items():
         if key in ("properties", "$defs") and isinstance(value, dict):
             changed[key] = {name: change(part) if isinstance(part, dict) else part for name, part in value.items()}
-        elif key in ("items", "additionalProperties", "if", "then") and isinstance(value, dict):
+        elif key in ("items", "additionalProperties", "if", "then", "else") and isinstance(value, dict):
             changed[key] = change(value)
         elif key in ("anyOf", "oneOf", "allOf") and isinstance(value, list):
             changed[key] = [change(part) if isinstance(part, dict) else part for part in value]

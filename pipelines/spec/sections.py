@@ -1,18 +1,21 @@
-"""The sections of a pipeline file, settings of the stages apart."""
+"""The sections of a pipeline file, its stages and gates apart."""
 
+import re
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator
 
-from pipelines.spec.durations import Duration
-from pipelines.spec.nodes import Accelerator, Cause
+from pipelines.spec.cron import check_cron
+from pipelines.spec.nodes import NotifyEvent
+from pipelines.spec.stage_sections import Name
 from stages.contract import Strict
 
-NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
 PIPELINE_NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=64)]
 STORE_SCHEMES = ("file", "gs")
 ParamType = Literal["int", "float", "bool", "str", "model_source"]
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 
 
 class ParamSection(Strict):
@@ -26,96 +29,44 @@ class ParamSection(Strict):
     """What it is for."""
 
 
-class PreemptedSection(Strict):
-    """What happens when the machine is taken away."""
-
-    max: Annotated[int, Field(ge=0)] = 50
-    """How often the stage is started again; these do not count as retries."""
-
-
-class RetrySection(Strict):
-    """When a failed attempt is followed by another one."""
-
-    max: Annotated[int, Field(ge=0, le=100)] = 2
-    """How often."""
-    delay: Annotated[tuple[Duration, ...], Field(min_length=1)] = (30.0, 120.0)
-    """Waiting time before each retry; the last one repeats."""
-    jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """The waiting time is stretched by a random part of up to this much."""
-    on: tuple[Cause, ...] = ("infra", "storage")
-    """Causes that are worth a retry."""
-    preempted: PreemptedSection = PreemptedSection()
-    """What happens when the machine is taken away."""
+def check_timezone(name: str) -> str:
+    """The name of a time zone; raises `ValueError` if there is none."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("expected a time zone such as UTC or Europe/Berlin") from error
+    return name
 
 
-class TimeoutSection(Strict):
-    """How long an attempt may take."""
+class ScheduleSection(Strict):
+    """When a deployed pipeline runs by itself."""
 
-    total: Annotated[Duration, Field(gt=0)] = 12 * 3600.0
-    """From its start to its end."""
-    stall: Annotated[Duration, Field(gt=0)] = 20 * 60.0
-    """Between two signs of progress."""
-    grace: Duration = 3 * 60.0
-    """From asking it to stop until it is killed."""
-
-
-class ResourcesSection(Strict):
-    """Where a stage runs."""
-
-    accelerator: Accelerator = "cpu"
-    """The devices that it needs for itself."""
-    share: bool = False
-    """Whether it may run while another stage uses the same devices."""
-    python: str | None = None
-    """The interpreter of its process; none is the one that runs the pipeline."""
+    cron: Annotated[str, AfterValidator(check_cron)]
+    """Minute, hour, day of the month, month, day of the week, such as `0 2 * * SUN`."""
+    timezone: Annotated[str, AfterValidator(check_timezone)] = "UTC"
+    """The time zone that the times are in."""
+    profile: str | None = None
+    """The profile that is laid over the file."""
+    overlap: Literal["skip", "queue"] = "skip"
+    """What a run does that finds the one before still going: nothing, or wait for its end."""
+    params: dict[Name, JsonValue] = Field(default_factory=dict)
+    """Values of parameters."""
 
 
-class DefaultsSection(Strict):
-    """Sections that are merged under every stage."""
+class NotifySection(Strict):
+    """Whom to tell of what."""
 
-    retry: RetrySection = RetrySection()
-    """When a failed attempt is followed by another one."""
-    timeout: TimeoutSection = TimeoutSection()
-    """How long an attempt may take."""
-    resources: ResourcesSection = ResourcesSection()
-    """Where a stage runs."""
+    on: Annotated[tuple[NotifyEvent, ...], Field(min_length=1)]
+    """What is told: `failed`, `gate_waiting`, `succeeded`."""
+    to: str
+    """An Apprise URL, or a `secret://NAME` that holds one."""
 
-
-class StageSection(DefaultsSection):
-    """A stage: what runs, on what, with which settings."""
-
-    uses: str
-    """The kind of stage."""
-    inputs: dict[str, str] = Field(default_factory=dict)
-    """Each input: `${stages.ID.outputs.NAME}`, or the URI of a source."""
-    with_: Annotated[dict[str, JsonValue], Field(alias="with")] = Field(default_factory=dict)
-    """The settings of this kind of stage."""
-    needs: tuple[str, ...] = ()
-    """Stages and gates that come first though nothing is taken from them."""
-    rev: Annotated[int, Field(ge=0)] = 0
-    """Raise it to have the stage run again under a new identity."""
-
-
-class GateInputs(Strict):
-    """What a gate looks at."""
-
-    report: str
-    """The report whose metrics are required: `${stages.ID.outputs.report}`."""
-
-
-class GateSection(Strict):
-    """Conditions that must hold for the pipeline to go on."""
-
-    gate: Literal["eval"]
-    """The kind of gate; `eval` looks at an evaluation."""
-    inputs: GateInputs
-    """What it looks at."""
-    require: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Conditions, such as `accuracy >= 0.5` or `delta_low(accuracy, '${stages.ID.outputs.report}') > 0`."""
-    on_fail: Literal["stop", "skip_downstream"] = "stop"
-    """Whether the run fails, or only what needs this gate is skipped."""
-    needs: tuple[str, ...] = ()
-    """Stages and gates that come first though nothing is taken from them."""
+    @field_validator("to")
+    @classmethod
+    def _check_to(cls, to: str) -> str:
+        if not _URL.fullmatch(to):
+            raise ValueError("expected a URL, or secret:// and the name of one")
+        return to
 
 
 class HeadSection(Strict):
@@ -143,6 +94,8 @@ class HeadSection(Strict):
 class OverlaySection(HeadSection):
     """A profile: a part of a pipeline that is merged over the rest of the file."""
 
+    notify: JsonValue = None
+    """Whom to tell of what, or a part of it."""
     stages: dict[Name, JsonValue] = Field(default_factory=dict)
     """Parts of stages and gates."""
 
@@ -155,6 +108,10 @@ class PipelineSection(HeadSection):
     name: Annotated[str, Field(pattern=PIPELINE_NAME_PATTERN, max_length=64)]
     """Name of the pipeline; its runs are kept under it."""
     stages: Annotated[dict[Name, JsonValue], Field(min_length=1)]
-    """Stages and gates by id."""
+    """Stages, gates and actions by id."""
     profiles: dict[Name, JsonValue] = Field(default_factory=dict)
     """Overlays by name, chosen with `--profile`."""
+    notify: NotifySection | None = None
+    """Whom to tell of what."""
+    schedule: ScheduleSection | None = None
+    """When a deployed pipeline runs by itself."""

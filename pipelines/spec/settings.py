@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from pipelines.spec.diagnostics import KeyPath, Place, Problems
+from pipelines.spec.location import folder_of
 from pipelines.spec.roles import source_values
-from pipelines.spec.tree import Table, Tree, locate, replace, to_json
+from pipelines.spec.tree import Scalar, Table, Tree, locate, lookup, replace, to_json
 from pipelines.spec.validation import validate
 from stages.contract import StageConfigBase
 from stages.errors import UserError
@@ -26,7 +27,9 @@ def read_settings(
     resolved: Tree = tree
     for setting, uri in source_values(settings):
         try:
-            resolved = replace(resolved, setting, absolute(uri, pipeline.absolute().parent))
+            scalar = lookup(tree, setting)
+            folder = folder_of(scalar.written if isinstance(scalar, Scalar) else None, pipeline)
+            resolved = replace(resolved, setting, absolute(uri, folder))
         except UserError as error:
             problems.add(locate(tree, setting)[0], (*path, "with", *setting), str(error))
     return config.model_validate_json(to_json(resolved))

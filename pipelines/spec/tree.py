@@ -13,10 +13,16 @@ ScalarValue = None | bool | int | float | str
 
 @dataclass(frozen=True)
 class Scalar:
-    """A single value."""
+    """A single value; `origin` is where it was written when a reference stands in its place."""
 
     value: ScalarValue
     place: Place
+    origin: Place | None = None
+
+    @property
+    def written(self) -> Place:
+        """Where the value itself was written."""
+        return self.origin or self.place
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def lookup(tree: Tree, path: KeyPath) -> Tree | None:
 def replace(tree: Tree, path: KeyPath, value: ScalarValue) -> Tree:
     """The tree with the value at a path replaced, if there is one."""
     if not path:
-        return Scalar(value, tree.place)
+        return Scalar(value, tree.place, tree.origin if isinstance(tree, Scalar) else None)
     first, rest = path[0], path[1:]
     if isinstance(tree, Table) and isinstance(first, str) and first in tree.entries:
         entry = tree.entries[first]

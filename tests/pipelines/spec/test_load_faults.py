@@ -38,18 +38,21 @@ CASES = {
     ),
     "a stage without a kind": (
         {"    uses: sft\n": ""},
-        "10:3: stages.sft: needs `uses` (a kind of stage) or `gate`",
+        "10:3: stages.sft: needs `uses` (a kind of stage), `gate` or `action`",
     ),
     "a misspelt `uses`": ({"uses: sft": "use: sft"}, "11:5: stages.sft.use: unknown key (did you mean `uses`?)"),
     "a stage and gate in one": (
         {"uses: sft": "uses: sft\n    gate: eval"},
-        "12:5: stages.sft.gate: a stage has `uses`, a gate has `gate`: not both",
+        (
+            "12:5: stages.sft.gate: a stage has `uses`, a gate has `gate`, an action has `action`: "
+            "not both `uses` and `gate`"
+        ),
     ),
     "a feature that does not exist": (
-        {"uses: sft": "uses: sft\n    matrix: {a: [1]}"},
-        "12:5: stages.sft.matrix: unknown key",
+        {"uses: sft": "uses: sft\n    priority: 3"},
+        "12:5: stages.sft.priority: unknown key",
     ),
-    "an unknown key at the top": ({"name: small": "name: small\nschedule: {}"}, "3:1: schedule: unknown key"),
+    "an unknown key at the top": ({"name: small": "name: small\ntriggers: {}"}, "3:1: triggers: unknown key"),
     "an unknown version": ({"version: 1": "version: 2"}, "1:1: version: should be 1, not 2"),
     "no version": ({"version: 1\n": ""}, "1:1: version: required, but missing"),
     "a bad name": (

@@ -47,6 +47,8 @@ COMMANDS = {
     "status": "show the latest run of a pipeline",
     "logs": "show what the stages of the latest run printed",
     "report": "write the report of the latest run again and say where it is",
+    "up": "start a Prefect server with its pages and a worker, until Ctrl-C",
+    "deploy": "have a pipeline run by a worker, when asked from the pages or by its schedule",
     "gc": "delete what no alias, approval, recent run or unfinished work needs",
 }
 """Each is a module in `flows.commands`, loaded when it is called: to help takes no library."""

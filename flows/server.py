@@ -1,6 +1,5 @@
 """A Prefect server for one run, started where no `PREFECT_API_URL` names another one."""
 
-import fcntl
 import importlib
 import os
 import signal
@@ -9,12 +8,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.server_home import ServerHome, claim_numbered_home
 from stages.errors import TemperError
-from stages.store.io_errors import io_errors
 
 START_SECONDS = 90.0
 STOP_SECONDS = 5.0
@@ -28,6 +27,7 @@ QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
 }
+NO_SETTINGS: Mapping[str, str] = {}
 CLIENT = {
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
@@ -42,27 +42,30 @@ class ServerStartError(TemperError):
 class OwnServer:
     """A server process in its own session, under the life line of this process.
 
-    Its home is a numbered folder below `home`, the first that no other running server has, so that two runs at once
-    never write to one database.
+    `port` 0 takes a free one; `settings` are further ones of Prefect's, by their names in the environment.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._folder, lock = _claim_folder(home)
-        self._log = self._folder / "server.log"
+    def __init__(self, home: ServerHome, port: int = 0, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+        self._log = home.folder / "server.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.server_process"],
+                [sys.executable, "-m", "flows.server_process", str(port)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**_without_prefect(), **QUIET, "PREFECT_HOME": str(self._folder)},
-                pass_fds=(lock,),
+                env={**without_prefect(), **QUIET, **settings, "PREFECT_HOME": str(home.folder)},
+                pass_fds=(home.lock,),
                 start_new_session=True,
             )
-        os.close(lock)
+        os.close(home.lock)
         self._deadline = time.monotonic() + START_SECONDS
         assert self._process.stdout is not None
         self.address = f"http://127.0.0.1:{self._process.stdout.readline().decode().strip()}/api"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
 
     def wait_until_ready(self) -> None:
         """Return once the server answers.
@@ -70,7 +73,7 @@ class OwnServer:
         Raises:
             ServerStartError: it ended, or did not answer within 90 s.
         """
-        while not _answers(self.address):
+        while not answers(self.address):
             if self._process.poll() is not None:
                 raise ServerStartError(f"the Prefect server ended while it started; its log is {self._log}")
             if time.monotonic() > self._deadline:
@@ -107,14 +110,14 @@ def prefect_server(home: Path) -> Generator[str]:
         os.environ.setdefault(name, value)
     given = os.environ.get("PREFECT_API_URL")
     if given:
-        if not _answers(given):
+        if not answers(given):
             raise ServerStartError(
                 f"no Prefect server answers at {given}, which PREFECT_API_URL names: start it, or unset the variable "
                 "to have one started for this run"
             )
         yield given
         return
-    server = OwnServer(home)
+    server = OwnServer(claim_numbered_home(home))
     try:
         os.environ.update({"PREFECT_HOME": str(home), "PREFECT_API_URL": server.address})
         # Loading Prefect takes seconds, as the server's start does: both at once.
@@ -126,23 +129,7 @@ def prefect_server(home: Path) -> Generator[str]:
         server.stop()
 
 
-def _claim_folder(home: Path) -> tuple[Path, int]:
-    number = 0
-    while True:
-        folder = home / str(number)
-        with io_errors("write", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            number += 1
-        else:
-            return folder, descriptor
-
-
-def _without_prefect() -> dict[str, str]:
+def without_prefect() -> dict[str, str]:
     """The environment without the settings of the user's own Prefect, which are for other servers."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
 
@@ -156,7 +143,8 @@ def _drain() -> None:
     EventsWorker.drain_all(timeout=DRAIN_SECONDS)
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
+    """Whether a Prefect server is there."""
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=ANSWER_SECONDS) as answer:  # noqa: S310
             return answer.status == 200

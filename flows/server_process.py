@@ -1,4 +1,4 @@
-"""The process of a Prefect server that lives as long as the run that started it: `python -m flows.server_process`.
+"""The process of a Prefect server that lives as long as the run that started it: `python -m flows.server_process PORT`.
 
 It prints its port as the first line of its output as soon as the port is its own, then serves.
 """
@@ -11,9 +11,9 @@ from stages.lifeline import hold
 
 
 def main() -> None:
-    """Serve on a free loopback port until the life line ends."""
+    """Serve on a loopback port until the life line ends, on the port of the first argument or a free one if it is 0."""
     hold()
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
     port = listener.getsockname()[1]
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()

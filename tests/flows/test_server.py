@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flows.server import OwnServer, ServerStartError, prefect_server
+from flows.server_home import claim_numbered_home
 from stages.errors import StorageError
 from tasks.launchers.local import group_runs
 
@@ -50,14 +51,14 @@ def test_a_named_server_that_does_not_answer_is_an_error_that_names_it(
 def test_a_home_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=f"cannot write {tmp_path}/file/prefect/0: Not a directory"):
-        OwnServer(tmp_path / "file" / "prefect")
+        claim_numbered_home(tmp_path / "file" / "prefect")
 
 
 def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.server.sys.executable", "/bin/false")
-    server = OwnServer(tmp_path)
+    server = OwnServer(claim_numbered_home(tmp_path))
     try:
         with pytest.raises(ServerStartError, match=r"0/server\.log"):
             server.wait_until_ready()
@@ -68,7 +69,8 @@ def test_a_server_that_does_not_come_up_is_an_error_that_names_its_log(
 def test_the_server_dies_with_the_process_that_started_it_and_a_second_one_has_another_home(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from flows.server import OwnServer\n"
-        "servers = [OwnServer(Path(sys.argv[1])) for _ in range(2)]\n"
+        "from flows.server_home import claim_numbered_home\n"
+        "servers = [OwnServer(claim_numbered_home(Path(sys.argv[1]))) for _ in range(2)]\n"
         "print(*[server._process.pid for server in servers], flush=True); time.sleep(1000)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

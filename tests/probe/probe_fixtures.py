@@ -10,6 +10,7 @@ from temper_probe import ADDED, register
 
 from flows.cli import main
 from flows.server import OwnServer
+from flows.server_home import claim_numbered_home
 from pipelines.spec.load import load_pipeline
 from stages import catalog
 from stages.store.conditional import open_store
@@ -46,7 +47,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def prefect_server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prefect server that all tests of this process share: its start takes long."""
-    server = OwnServer(tmp_path_factory.mktemp("prefect"))
+    server = OwnServer(claim_numbered_home(tmp_path_factory.mktemp("prefect")))
     try:
         server.wait_until_ready()
         yield server.address

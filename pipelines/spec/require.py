@@ -292,10 +292,6 @@ class _Parser:
             return String(token.text, token.column)
         if token.kind == "reference":
             return _report_metric(token)
-        if token.kind == "string":
-            return String(token.text, token.column)
-        if token.kind == "reference":
-            return _report_metric(token)
         if token.kind == "symbol" and token.text == "(":
             self._enter(token)
             inside = self.or_expression()
@@ -325,15 +321,6 @@ class _Parser:
         report = _report(self.expect("string"))
         self.expect("symbol", ")")
         return Delta(function, metric, report, name.column)
-
-
-def _report_metric(token: Token) -> ReportMetric:
-    reference = _whole_reference(token)
-    if isinstance(reference, MetricReference):
-        return ReportMetric(reference.report, reference.metric, token.column)
-    raise RequireSyntaxError(
-        token.column, f"expected a metric of a report, `${{stages.ID.outputs.report.METRIC}}`, not {token.shown}"
-    )
 
 
 def _report_metric(token: Token) -> ReportMetric:

@@ -33,7 +33,6 @@ _WORDS: tuple[tuple[TokenKind, re.Pattern[str]], ...] = (
     ("name", re.compile(r"[A-Za-z_][A-Za-z0-9_]*")),
     ("string", re.compile(r"'[^']*'|\"[^\"]*\"")),
     ("reference", re.compile(r"\$\{[^{}]*\}")),
-    ("reference", re.compile(r"\$\{[^{}]*\}")),
     ("symbol", re.compile(r"<=|>=|==|!=|<|>|\(|\)|,")),
 )
 

@@ -3,11 +3,13 @@
 import functools
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from stages.catalog import STAGES
 from stages.contract import ProgressPoint, StageRequest, StageResult
 from stages.errors import LeaseLostError
+from stages.source_digest import source_digest, source_files
 from stages.store.attempts import AttemptRecord, Outcome, write_attempt
 from stages.store.lease import Lease, LeaseKeeper
 from stages.store.manifest import Adopted, Manifest, commit_manifest
@@ -34,6 +36,7 @@ class Attempt:
         self._work = work
         self._lease = lease
         self._observer = observer
+        self._sources: Mapping[str, str] = {}
         self._lost = threading.Event()
         self._started = time.monotonic()
         self._record = AttemptRecord(
@@ -99,6 +102,7 @@ class Attempt:
                     return self._given_up()
                 inherited.append(devices.descriptor)
             self._started = time.monotonic()
+            self._sources = source_files(node.kind)
             self._observer.running(f"resuming after step {resume[0].step}" if resume else "")
             beats = BeatWatch(self._observer.beat)
             launch = Launch(
@@ -170,7 +174,9 @@ class Attempt:
             inputs=dict(self._work.inputs),
             created=datetime.now(UTC).isoformat(),
             seconds=seconds,
-            provenance=_provenance(),
+            provenance=_provenance().model_copy(
+                update={"source_files": dict(self._sources), "source_digest": source_digest(self._sources)}
+            ),
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from pipelines.spec.damage import damage_reason, find_damage
+from pipelines.spec.drift import drift_since
 from pipelines.spec.explain import changes_since, reason_to_run
 from pipelines.spec.history import History
 from pipelines.spec.nodes import StageNode
@@ -46,7 +47,7 @@ class StageDecider:
             return identified.of(PlannedNode(node, "run", damage_reason(manifest, damage), damage=damage))
         self._first_with[identified.key] = node.id
         reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
-        return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest))
+        return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest, drift=drift_since(manifest)))
 
     def to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
         """Run a stage that is not committed, resume it, or wait for another run that works on it."""

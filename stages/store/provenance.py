@@ -32,6 +32,8 @@ class Provenance(Strict):
     """Of the code's own repository, with `-dirty` after it when files differ; none outside a repository."""
     source_digest: str = ""
     """Of the source files that the stage is made of; empty where nobody recorded it."""
+    source_files: dict[str, str] = {}
+    """Short digests of these files, by which a plan names the ones that changed since."""
     packages: dict[str, str]
     """Installed versions of the packages that results may depend on."""
     host: str

@@ -172,6 +172,7 @@ class Attempt:
             outputs=result.outputs,
             numbers=result.numbers,
             inputs=dict(self._work.inputs),
+            sources=self._work.sources,
             created=datetime.now(UTC).isoformat(),
             seconds=seconds,
             provenance=_provenance().model_copy(

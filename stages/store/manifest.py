@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, RootModel
 
-from stages.contract import FileEntry, StageInput, Strict
+from stages.contract import FileEntry, SourceRef, StageInput, Strict
 from stages.errors import StorageError, TemperError
 from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
 from stages.store.layout import StagePaths
@@ -42,6 +42,8 @@ class Manifest(Strict):
     """Files of each output, relative to the output's folder."""
     numbers: dict[str, float]
     inputs: dict[str, StageInput]
+    sources: tuple[SourceRef, ...] = ()
+    """What settings and inputs name outside the store, with the content that went into the key."""
     created: str
     """UTC, ISO 8601."""
     seconds: float

@@ -5,24 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, JsonValue
-
 from stages.contract import StoredInput
 from stages.store.conditional import ConditionalStore, Listed
 from stages.store.layout import STAGES_FOLDER, StagePaths
 from stages.store.lease import LeaseRecord
 from stages.store.manifest import Manifest, StoredManifest, read_manifest_file
+from stages.store.payload import Payload
 from stages.store.records import decode
 
 READS_AT_ONCE = 16
-
-
-class _Spec(BaseModel):
-    """The part of an identity payload that names other stages."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    inputs: dict[str, dict[str, JsonValue]] = {}
 
 
 @dataclass(frozen=True)
@@ -33,7 +24,7 @@ class SurveyedStage:
         paths: the stage.
         manifest: its manifest in whatever state, and `manifest_object` the listing of it.
         committed: what the manifest says, if that is still good: condemned counts as good.
-        spec: its identity payload.
+        payload: its identity; empty where nobody began to work on it.
         lease: who worked on it last, and `lease_object` the listing of it.
         objects: everything below its attempts.
     """
@@ -42,7 +33,7 @@ class SurveyedStage:
     manifest: StoredManifest | None
     manifest_object: Listed | None
     committed: Manifest | None
-    spec: bytes | None
+    payload: Payload
     lease: LeaseRecord | None
     lease_object: Listed | None
     objects: tuple[Listed, ...]
@@ -60,10 +51,7 @@ class SurveyedStage:
         """Keys of the stages whose outputs it takes, also while it has no result yet."""
         if self.committed is not None:
             return {value.key for value in self.committed.inputs.values() if isinstance(value, StoredInput)}
-        if self.spec is None:
-            return set()
-        inputs = decode(_Spec, self.spec, self.paths.spec).inputs.values()
-        return {key for value in inputs if isinstance(key := value.get("key"), str)}
+        return {value.key for value in self.payload.inputs.values() if value.key is not None}
 
 
 @dataclass(frozen=True)
@@ -110,7 +98,7 @@ def _stage(store: ConditionalStore, paths: StagePaths, listed: list[Listed]) -> 
         manifest=manifest,
         manifest_object=found.get(paths.manifest),
         committed=manifest.committed if manifest else None,
-        spec=spec.data if spec else None,
+        payload=decode(Payload, spec.data, store.location(paths.spec)) if spec else Payload(),
         lease=decode(LeaseRecord, lease.data, store.location(paths.lease)) if lease else None,
         lease_object=found.get(paths.lease),
         objects=tuple(_below(paths.attempts, listed)),

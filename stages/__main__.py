@@ -1,7 +1,7 @@
 """A stage's own process: `python -m stages request.json` runs one attempt and leaves `result.json` behind.
 
-Exit codes: 0 done; 65 bad data or configuration; 70 a bug; 74 the store or a source failed; 75 asked to stop, progress
-saved. Without a supervisor, run by hand, it does the same and writes beats to the log.
+Exit codes: 0 done; 65 bad data or configuration; 70 a bug; 71 not enough memory; 74 the store or a source failed; 75
+asked to stop, progress saved. Without a supervisor, run by hand, it does the same and writes beats to the log.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from stages.contract import (
 )
 from stages.errors import CorruptArtifactError, PreemptedError, TemperError, UserError
 from stages.lifeline import hold
+from stages.secrets import Hide, hider, set_secrets
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.layout import StagePaths
 from stages.store.outputs import upload_output
@@ -39,7 +40,8 @@ from stages.store.outputs import upload_output
 logger = logging.getLogger("stages")
 
 CLEAN_EXITS = (0, PreemptedError.exit_code)
-OUTCOMES = {65: "user_error", 70: "bug", 74: "storage", 75: "preempted"}
+OUT_OF_MEMORY = 71
+OUTCOMES = {65: "user_error", 70: "bug", OUT_OF_MEMORY: "oom", 74: "storage", 75: "preempted"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,8 +97,9 @@ def _stop_on_signals() -> threading.Event:
 
 def _run_to_result(request: StageRequest) -> int:
     """The edge of the process: every error becomes a result and an exit code."""
-    stop = _stop_on_signals()
+    stop, hide = _stop_on_signals(), hider(())
     try:
+        hide = set_secrets(request.secrets)
         if request.cluster is not None:
             _join_cluster(request.cluster, STAGES[request.kind], request.kind)
         result, exit_code = _run(request, stop), 0
@@ -105,10 +108,11 @@ def _run_to_result(request: StageRequest) -> int:
             logger.warning("%s", error)
         else:
             traceback.print_exc()
-        result, exit_code = _failure(error, error.exit_code), error.exit_code
+        result, exit_code = _failure(error, error.exit_code, hide), error.exit_code
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        result, exit_code = _failure(error, TemperError.exit_code), TemperError.exit_code
+        exit_code = OUT_OF_MEMORY if _is_out_of_memory(error) else TemperError.exit_code
+        result = _failure(error, exit_code, hide)
     _write_result(Path(request.scratch), result)
     if request.cluster is not None:
         _leave_cluster(exit_code)
@@ -134,10 +138,15 @@ def _leave_cluster(exit_code: int) -> None:
     leave()
 
 
-def _failure(error: Exception, exit_code: int) -> StageResult:
+def _is_out_of_memory(error: Exception) -> bool:
+    """XLA says so by this word for every device, in an error whose class only jax has."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _failure(error: Exception, exit_code: int, hide: Hide) -> StageResult:
     corrupt = CorruptInput(stage=error.stage, key=error.key) if isinstance(error, CorruptArtifactError) else None
     message = str(error) if isinstance(error, TemperError) else f"{type(error).__name__}: {error}"
-    return StageResult.model_validate({"outcome": OUTCOMES[exit_code], "message": message, "corrupt": corrupt})
+    return StageResult.model_validate({"outcome": OUTCOMES[exit_code], "message": hide(message), "corrupt": corrupt})
 
 
 def _run(request: StageRequest, stop: threading.Event) -> StageResult:

@@ -226,7 +226,7 @@ class CorruptInput(Strict):
 class StageResult(Strict):
     """What a stage process leaves behind in `{scratch}/result.json`."""
 
-    outcome: Literal["done", "user_error", "bug", "storage", "preempted"]
+    outcome: Literal["done", "user_error", "bug", "oom", "storage", "preempted"]
     message: str = ""
     corrupt: CorruptInput | None = None
     outputs: dict[str, tuple[FileEntry, ...]] = {}

@@ -7,24 +7,20 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from stages.catalog import STAGES
-from stages.contract import ProgressPoint, StageRequest, StageResult
+from stages.contract import StageResult
 from stages.errors import LeaseLostError
-from stages.source_digest import source_digest, source_files
+from stages.source_digest import source_digest
 from stages.store.attempts import AttemptRecord, Outcome, write_attempt
 from stages.store.lease import Lease, LeaseKeeper
 from stages.store.manifest import Adopted, Manifest, commit_manifest
-from stages.store.progress import committed_points
 from stages.store.provenance import Provenance, collect_provenance
-from stages.store.segments import SegmentWriter
+from tasks.attempt_start import AttemptStart, find_start
 from tasks.causes import Cause
-from tasks.child_log import ChildLog
-from tasks.device_lock import acquire_devices
-from tasks.launchers.launcher import Child, Launch
-from tasks.launchers.start import start
+from tasks.child_run import ChildEnd, ChildRun
+from tasks.crash_loop import describe_loop, failures_in_place
+from tasks.memory_relief import relief
 from tasks.observer import StageObserver
-from tasks.scratch import Scratch
 from tasks.stage_work import StageDone, StageFailedError, StageWork
-from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
 OUTCOMES: dict[Cause, Outcome] = {"preempted": "preempted", "stopped": "preempted", "fenced": "fenced"}
 
@@ -36,11 +32,12 @@ class Attempt:
         self._work = work
         self._lease = lease
         self._observer = observer
-        self._sources: Mapping[str, str] = {}
         self._lost = threading.Event()
-        self._started = time.monotonic()
         self._record = AttemptRecord(
-            attempt=lease.attempt, holder=lease.record.holder, started=datetime.now(UTC).isoformat()
+            attempt=lease.attempt,
+            holder=lease.record.holder,
+            started=datetime.now(UTC).isoformat(),
+            run_id=work.run_id,
         )
 
     def run(self) -> StageDone:
@@ -52,8 +49,8 @@ class Attempt:
         """
         keeper = LeaseKeeper(self._lease, on_lost=self._on_lost)
         try:
-            write_attempt(self._work.store, self._work.paths, self._record)
-            return self._run_and_commit()
+            begin = self._begin()
+            return self._run_and_commit(begin)
         except StageFailedError as error:
             self._write_outcome(OUTCOMES.get(error.cause, "failed"), error.cause, error.message)
             raise
@@ -63,6 +60,16 @@ class Attempt:
         finally:
             keeper.stop()
             self._release()
+
+    def _begin(self) -> AttemptStart:
+        begin = find_start(self._work)
+        for note in begin.notes:
+            self._observer.note(note)
+        resumed_from = begin.points[0] if begin.points else None
+        update = {"resumed_from": resumed_from, "left_out": begin.left_out, "lowered": begin.lowered}
+        self._record = self._record.model_copy(update=update)
+        write_attempt(self._work.store, self._work.paths, self._record)
+        return begin
 
     def _on_lost(self, reason: str) -> None:
         self._observer.note(f"lease lost: {reason}")
@@ -74,95 +81,49 @@ class Attempt:
         except LeaseLostError:
             return
 
-    def _write_outcome(self, outcome: Outcome, cause: str, message: str, result: StageResult | None = None) -> None:
-        steps = {"first_step": result.first_step, "last_step": result.last_step} if result is not None else {}
-        record = self._record.model_copy(update={"outcome": outcome, "cause": cause, "message": message, **steps})
-        write_attempt(self._work.store, self._work.paths, record)
+    def _write_outcome(self, outcome: Outcome, cause: str, message: str) -> None:
+        self._record = self._record.model_copy(update={"outcome": outcome, "cause": cause, "message": message})
+        write_attempt(self._work.store, self._work.paths, self._record)
 
-    def _run_and_commit(self) -> StageDone:
-        resume = committed_points(self._work.store, self._work.paths)
-        ending = self._run_child(resume)
-        if ending.cause is not None or ending.result is None:
-            cause = ending.cause or "bug"
-            corrupt = ending.result.corrupt if ending.result is not None else None
-            raise StageFailedError(cause, ending.message, cause in self._work.node.retry.on, corrupt)
-        return self._commit(ending.result, bool(resume))
+    def _run_and_commit(self, begin: AttemptStart) -> StageDone:
+        end = ChildRun(self._work, self._lease, begin, self._observer, self._lost).run()
+        ending, result = end.ending, end.ending.result
+        reached = [point.step for point in begin.points[:1]]
+        reached += [step for step in (end.last_step, result.last_step if result else None) if step is not None]
+        steps = {"first_step": result.first_step if result else None, "last_step": max(reached, default=None)}
+        self._record = self._record.model_copy(update=steps)
+        if ending.cause is not None or result is None:
+            raise self._failure(ending.cause or "bug", end, begin)
+        return self._commit(result, end, bool(begin.points))
 
-    def _run_child(self, resume: list[ProgressPoint]) -> Ending:
-        work, node = self._work, self._work.node
-        segments = SegmentWriter(work.store, work.paths.attempt(self._lease.attempt).log)
-        log = ChildLog(segments, self._observer.log)
-        scratch = Scratch(work.cache / "scratch", self._lease.attempt)
-        inherited = [scratch.descriptor]
-        devices = None
-        try:
-            if not node.resources.share:
-                devices = acquire_devices(node.resources.accelerator, work.locks, self._give_up, self._show_wait)
-                if devices is None:
-                    return self._given_up()
-                inherited.append(devices.descriptor)
-            self._started = time.monotonic()
-            self._sources = source_files(node.kind)
-            self._observer.running(f"resuming after step {resume[0].step}" if resume else "")
-            beats = BeatWatch(self._observer.beat)
-            launch = Launch(
-                request=self._request(resume, str(scratch.path)),
-                python=node.resources.python,
-                accelerator=node.resources.accelerator,
-                on_line=log,
-                on_beat=beats,
-                inherited=tuple(inherited),
-                num_processes=node.resources.num_processes,
-            )
-            deadlines = Deadlines(node.timeout.total, node.timeout.stall, node.timeout.grace)
-            ending = supervise(_launch(launch), beats, deadlines, work.stop, self._lost)
-            return ending if ending.result is not None or ending.cause is None else _with_tail(ending, log.tail())
-        finally:
-            if devices is not None:
-                devices.release()
-            scratch.remove()
-            log.close()
+    def _failure(self, cause: Cause, end: ChildEnd, begin: AttemptStart) -> StageFailedError:
+        """The error, with whether and how it may be tried again."""
+        retriable, hints = cause in self._work.node.retry.on, list[str]()
+        if cause == "oom" and retriable and self._work.node.retry.on_oom:
+            lower = relief(self._work.node.config, self._work.node.retry.on_oom, begin.lowered)
+            retriable = lower is not None
+            stuck = f"{', '.join(self._work.node.retry.on_oom)} cannot be lowered below 1: it needs more memory"
+            hints.append(f"next attempt with {lower}" if lower else stuck)
+        record = self._record.model_copy(update={"outcome": "failed", "cause": cause})
+        loop = describe_loop(failures_in_place([record, *begin.history], datetime.now(UTC)))
+        if loop is not None:
+            retriable = False
+            hints.append(loop)
+        corrupt = end.ending.result.corrupt if end.ending.result is not None else None
+        return StageFailedError(cause, "\n".join([end.ending.message, *hints]), retriable, corrupt)
 
-    def _give_up(self) -> bool:
-        return self._work.stop.requested or self._lost.is_set()
-
-    def _given_up(self) -> Ending:
-        if self._lost.is_set():
-            return Ending("fenced", "another attempt took the lease", None)
-        return Ending("stopped", self._work.stop.reason, None)
-
-    def _show_wait(self) -> None:
-        self._observer.waiting(f"waiting for the {self._work.node.resources.accelerator}")
-
-    def _request(self, resume: list[ProgressPoint], scratch: str) -> StageRequest:
-        work = self._work
-        return StageRequest(
-            stage_id=work.node.id,
-            kind=work.node.kind,
-            version=STAGES[work.node.kind].version,
-            key=work.key,
-            config=work.node.config.model_dump_json(),
-            inputs=dict(work.inputs),
-            sources=work.sources,
-            store=work.store.uri,
-            attempt=self._lease.attempt,
-            epoch=self._lease.epoch,
-            resume=tuple(resume),
-            scratch=scratch,
-            cache=str(work.cache),
-        )
-
-    def _commit(self, result: StageResult, resumed: bool) -> StageDone:
-        seconds = time.monotonic() - self._started
-        committed = commit_manifest(self._work.store, self._work.paths, self._manifest(result, seconds), self._lease)
+    def _commit(self, result: StageResult, end: ChildEnd, resumed: bool) -> StageDone:
+        seconds = time.monotonic() - end.started
+        manifest = self._manifest(result, seconds, end.sources)
+        committed = commit_manifest(self._work.store, self._work.paths, manifest, self._lease)
         if isinstance(committed, Adopted):
-            self._write_outcome("superseded", "", f"attempt {committed.manifest.attempt} committed first", result)
+            self._write_outcome("superseded", "", f"attempt {committed.manifest.attempt} committed first")
             return StageDone("Reused", committed.manifest, seconds)
-        self._write_outcome("committed", "", "", result)
+        self._write_outcome("committed", "", "")
         state = "Resumed" if resumed else "Committed"
         return StageDone(state, committed.manifest, seconds, result.first_step, result.last_step)
 
-    def _manifest(self, result: StageResult, seconds: float) -> Manifest:
+    def _manifest(self, result: StageResult, seconds: float, sources: Mapping[str, str]) -> Manifest:
         return Manifest(
             stage=self._work.node.kind,
             key=self._work.key,
@@ -176,7 +137,7 @@ class Attempt:
             created=datetime.now(UTC).isoformat(),
             seconds=seconds,
             provenance=_provenance().model_copy(
-                update={"source_files": dict(self._sources), "source_digest": source_digest(self._sources)}
+                update={"source_files": dict(sources), "source_digest": source_digest(sources)}
             ),
         )
 
@@ -184,14 +145,3 @@ class Attempt:
 @functools.cache
 def _provenance() -> Provenance:
     return collect_provenance()
-
-
-def _launch(launch: Launch) -> Child:
-    try:
-        return start(launch)
-    except OSError as error:
-        raise StageFailedError("user_error", f"cannot start {launch.python or 'the interpreter'}: {error}") from error
-
-
-def _with_tail(ending: Ending, tail: str) -> Ending:
-    return Ending(ending.cause, f"{ending.message}\n{tail}" if tail else ending.message, None)

@@ -7,12 +7,23 @@ from typing import Literal
 from stages.contract import StageResult
 
 Cause = Literal[
-    "user_error", "bug", "storage", "preempted", "oom", "infra", "stalled", "timeout", "fenced", "corrupt", "stopped"
+    "user_error",
+    "bug",
+    "storage",
+    "preempted",
+    "oom",
+    "infra",
+    "stalled",
+    "timeout",
+    "fenced",
+    "conflict",
+    "corrupt",
+    "stopped",
 ]
-"""The words of `retry.on`, and those that are never retried: `user_error`, `bug`, `fenced`, `corrupt` (an input must be
-made again first) and `stopped` (by the user)."""
+"""The words of `retry.on`, and those that are never retried: `user_error`, `bug`, `fenced`, `conflict` (another run
+works on the stage), `corrupt` (an input must be made again first) and `stopped` (by the user)."""
 
-EXIT_CAUSES: dict[int, Cause] = {65: "user_error", 70: "bug", 74: "storage", 75: "preempted"}
+EXIT_CAUSES: dict[int, Cause] = {65: "user_error", 70: "bug", 71: "oom", 74: "storage", 75: "preempted"}
 
 
 def cause_of_exit(returncode: int, result: StageResult | None, out_of_memory: bool) -> Cause | None:

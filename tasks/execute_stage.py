@@ -43,14 +43,17 @@ def _wait_for_lease(work: StageWork, observer: StageObserver) -> Lease | Manifes
     """The lease, or the result if there is one by the time that the lease is free."""
     observation = Observation()
     holder = this_holder(work.run_url)
+    policy = "takeover" if work.takeover else work.node.on_conflict
     waiting = False
     while not work.stop.requested:
         manifest = claim_manifest(work.store, work.paths)
         if manifest is not None:
             return manifest
-        taken = acquire(work.store, work.paths, holder, observation)
+        taken = acquire(work.store, work.paths, holder, observation, takeover=policy == "takeover")
         if isinstance(taken, Lease):
             return _look_again(work, taken)
+        if policy == "fail":
+            raise StageFailedError("conflict", f"{_describe_holder(taken)} works on it, and on_conflict is fail")
         if not waiting:
             observer.waiting(f"waiting for {_describe_holder(taken)}")
             waiting = True

@@ -38,14 +38,16 @@ class Ending:
 
 
 class BeatWatch:
-    """Passes beats on, and knows when the last one came."""
+    """Passes beats on, and knows when the last one came and which step it told of."""
 
     def __init__(self, forward: Callable[[Beat], None]) -> None:
         self._forward = forward
         self._last = time.monotonic()
+        self.last_step: int | None = None
 
     def __call__(self, beat: Beat) -> None:
         self._last = time.monotonic()
+        self.last_step = beat.step
         self._forward(beat)
 
     def idle_seconds(self) -> float:

@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from stages.contract import Strict
+from pydantic import Field
+
+from stages.contract import ProgressPoint, Strict
 from stages.store.conditional import ConditionalStore
 from stages.store.holder import Holder
 from stages.store.layout import StagePaths
@@ -18,6 +20,14 @@ class AttemptRecord(Strict):
     holder: Holder
     started: str
     """UTC, ISO 8601."""
+    run_id: str = ""
+    """The run that it was made for."""
+    resumed_from: ProgressPoint | None = None
+    """The saved step that it was to go on from."""
+    left_out: ProgressPoint | None = None
+    """A newer saved step that it left out, because attempts that went on from it failed."""
+    lowered: dict[str, int] = Field(default_factory=dict)
+    """Settings that were lowered for it because an earlier attempt of the run ran out of memory."""
     outcome: Outcome = "running"
     cause: str = ""
     """Why it failed, as in `retry.on`."""
@@ -25,6 +35,7 @@ class AttemptRecord(Strict):
     first_step: int | None = None
     """The first step that it executed."""
     last_step: int | None = None
+    """The last step that it is known to have reached."""
 
 
 def write_attempt(store: ConditionalStore, paths: StagePaths, record: AttemptRecord) -> None:

@@ -148,8 +148,11 @@ def acquire(
     holder: Holder,
     observation: Observation,
     timing: LeaseTiming | None = None,
+    takeover: bool = False,
 ) -> Lease | HeldBy:
     """Take the lease if it is free, released, its holder's process is gone, or it was silent for the TTL.
+
+    With `takeover` a living holder loses it too, unless it is about to commit: it notices at its next renewal.
 
     A caller that gets `HeldBy` calls again later with the same `observation`. One that gets the lease looks for a
     manifest once more before it works: the previous holder may have committed in between.
@@ -165,7 +168,8 @@ def acquire(
                 # Our write took effect, but its answer was lost.
                 return Lease(store, paths.lease, current, stored.generation, started)
             seconds_left = ttl - observation.age(stored.generation)
-            if current.state != "released" and not is_gone(current.holder, holder) and seconds_left > 0:
+            kept = current.state == "committing" or (current.state == "held" and not takeover)
+            if kept and not is_gone(current.holder, holder) and seconds_left > 0:
                 return HeldBy(current, seconds_left)
         epoch = 1 if current is None else current.epoch + 1
         record = LeaseRecord(epoch=epoch, attempt=attempt_name(epoch, unique), holder=holder, state="held", beat=0)

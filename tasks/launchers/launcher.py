@@ -1,7 +1,7 @@
 """What starts a stage, and what every launcher gives back: its processes as one thing to watch and to stop."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stages.contract import Beat, StageRequest, StageResult
@@ -16,6 +16,7 @@ class Launch:
         python: interpreter, None for the running one.
         accelerator: device set that the stage uses.
         inherited: descriptors that the processes keep open as long as they live.
+        environment: what the processes have in addition to the environment of this one.
         num_processes: how many processes run the stage together.
         on_line: gets each line of stdout and stderr, from a thread.
         on_beat: gets each beat, from a thread.
@@ -28,6 +29,7 @@ class Launch:
     on_beat: Callable[[Beat], None]
     inherited: tuple[int, ...] = ()
     num_processes: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Child(Protocol):

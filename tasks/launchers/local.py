@@ -134,7 +134,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _environment(launch: Launch) -> dict[str, str]:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **launch.environment}
     if launch.accelerator in PLATFORMS:
         environment["JAX_PLATFORMS"] = PLATFORMS[launch.accelerator]
     return environment

@@ -39,6 +39,11 @@ class ProbeConfig(StageConfigBase):
     """A file that is made by the fault and prevents the next one; empty for a fault every time."""
     pids: str = Execution("")
     """A file that gets the ids of this process and of one that it started, one a line."""
+    width: int = Execution(8)
+    """How wide a step is: one that is wider than `memory` runs out of it."""
+    memory: int = Execution(8)
+    show: str = Execution("")
+    """A variable of the environment that is printed, and is the message of a bug."""
     spans: str = Execution("")
     """A file that gets a line with the times of start and end, in seconds of the monotonic clock."""
 
@@ -71,10 +76,14 @@ def run(context: StageContext, config: ProbeConfig) -> None:
         saved = json.loads((Path(context.progress.uri(point)) / "state.json").read_text())
         step, total = saved["step"], saved["total"]
     print(f"start after step {step}", flush=True)  # noqa: T201
+    if config.show:
+        print(f"{config.show} is {os.environ.get(config.show)}", flush=True)  # noqa: T201
     while step < config.num_steps:
         step += 1
         if config.fault != "none" and step == config.fault_at and _is_due(config):
             _fail(context, config)
+        if config.width > config.memory:
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.")
         time.sleep(config.step_seconds)
         total += step * (config.seed + 1)
         context.log_metrics(step, {"loss/total": float(total)})
@@ -125,7 +134,7 @@ def _fail(context: StageContext, config: ProbeConfig) -> None:
         case "sigkill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "bug":
-            raise ValueError("a bug")
+            raise ValueError(f"a bug {os.environ.get(config.show, '')}")
         case "user_error":
             raise UserError("bad data")
         case "storage":

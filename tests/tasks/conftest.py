@@ -1,10 +1,11 @@
 """Real child processes of a stage that fails on demand."""
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -121,7 +122,7 @@ MakeWork = Callable[..., StageWork]
 
 @pytest.fixture
 def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> MakeWork:
-    """Work for `execute_stage`, all of it below the test's folder."""
+    """Work for `execute_stage`, all of it below the test's folder; `changes` are fields of its node."""
 
     def make(
         kind: str = "probe",
@@ -132,6 +133,7 @@ def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> Mak
         share: bool = True,
         grace: float = 5.0,
         run_id: str = "run-1",
+        changes: Mapping[str, Any] | None = None,
         **config: object,
     ) -> StageWork:
         node = StageNode(
@@ -146,6 +148,7 @@ def make_work(tmp_path: Path, probe_python: str, store: ConditionalStore) -> Mak
             resources=Resources(accelerator="cpu", share=share, python=probe_python),
             place=Place("test.yaml", 1, 1),
         )
+        node = replace(node, **(changes or {}))
         return StageWork(
             node=node,
             key=key,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.spec.nodes import Resources, Retry, Timeout
 from stages.contract import StoredInput
 from stages.store.attempts import attempt_names, read_attempt
 from stages.store.conditional import ConditionalStore, PreconditionFailed
@@ -18,7 +19,7 @@ from stages.store.layout import StagePaths, attempt_name
 from stages.store.lease import Lease, LeaseKeeper, LeaseRecord, LeaseTiming, Observation, acquire
 from stages.store.manifest import read_manifest
 from stages.store.records import encode, read_record
-from tasks.device_lock import acquire_devices
+from tasks.device_lock import Wanted, acquire_devices
 from tasks.execute_stage import execute_stage
 from tasks.observer import Observers
 from tasks.stage_work import StageFailedError, StageWork
@@ -120,7 +121,7 @@ def test_stages_on_one_device_take_turns_unless_they_share(
 
 
 def test_waiting_for_the_devices_counts_against_no_timeout(make_work: MakeWork, tmp_path: Path) -> None:
-    lock = acquire_devices("cpu", tmp_path / "locks", lambda: False, lambda: None)
+    lock = acquire_devices(Wanted("cpu"), tmp_path / "locks", lambda: False, lambda: None)
     assert lock is not None
     threading.Timer(6.0, lock.release).start()
     work = make_work(share=False)
@@ -182,6 +183,149 @@ def is_running(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except OSError:
         return False
+
+
+def failures(work: StageWork, witness: Any, num: int) -> list[StageFailedError]:
+    """The errors of `num` attempts in a row."""
+    errors: list[StageFailedError] = []
+    for _ in range(num):
+        with pytest.raises(StageFailedError) as caught:
+            execute_stage(work, witness)
+        errors.append(caught.value)
+    return errors
+
+
+def test_a_stage_that_keeps_crashing_at_one_step_leaves_out_its_newest_progress_once_and_is_given_up(
+    make_work: MakeWork, witness: Any
+) -> None:
+    work = make_work(fault="sigkill", fault_at=4, num_steps=5)
+    first, second, third, next_day_run = failures(work, witness, 4)
+    assert [error.cause for error in (first, second, third, next_day_run)] == ["infra"] * 4
+    assert [error.retriable for error in (first, second, third, next_day_run)] == [True, True, False, False]
+    assert "3 attempts in a row failed after step 3, one of them without the saved step 3" in third.message
+    assert "4 attempts in a row failed" in next_day_run.message
+    assert [told for told in witness.told if told.startswith("running")] == [
+        "running: ",
+        "running: resuming after step 3",
+        "running: resuming after step 2",
+        "running: resuming after step 3",
+    ]
+
+
+def test_a_stage_that_runs_out_of_memory_goes_on_with_smaller_settings_under_the_same_key(
+    make_work: MakeWork, witness: Any
+) -> None:
+    retry = Retry(max=9, delay=(0.0,), jitter=0.0, on=("oom",), preempted_max=0, on_oom={"width": 2})
+    work = make_work(changes={"retry": retry}, width=8, memory=3)
+    first, second = failures(work, witness, 2)
+    assert (first.cause, first.retriable, second.retriable) == ("oom", True, True)
+    assert "RESOURCE_EXHAUSTED" in first.message
+    assert first.message.endswith("next attempt with width 8 → 4")
+    assert execute_stage(work, witness).manifest.key == work.key
+    names = attempt_names(work.store, work.paths)
+    records = [read_attempt(work.store, work.paths, name) for name in names]
+    assert [record.lowered for record in records if record] == [{}, {"width": 4}, {"width": 2}]
+    assert "note: lowered for want of memory: width 2" in witness.told
+
+
+def test_a_setting_that_cannot_be_lowered_further_ends_the_retries_and_is_named(
+    make_work: MakeWork, witness: Any
+) -> None:
+    retry = Retry(max=9, delay=(0.0,), jitter=0.0, on=("oom",), preempted_max=0, on_oom={"width": 2})
+    first, second = failures(make_work(changes={"retry": retry}, width=2, memory=0), witness, 2)
+    assert (first.retriable, second.retriable, second.cause) == (True, False, "oom")
+    assert second.message.endswith("width cannot be lowered below 1: it needs more memory")
+
+
+def test_secrets_reach_the_stage_and_nothing_that_is_kept(
+    make_work: MakeWork, witness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TEMPER_SECRETS_DIR", str(tmp_path / "secrets"))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "hf_token").write_text("hf_very_secret")
+    env = {"HF_TOKEN": "secret://hf_token", "MODE": "plain"}
+    seen: list[str] = []
+    for variable, fault in (("HF_TOKEN", "bug"), ("MODE", "none")):
+        resources = replace_resources(make_work(), env=env)
+        work = make_work(changes={"resources": resources}, show=variable, fault=fault)
+        try:
+            execute_stage(work, witness)
+        except StageFailedError as error:
+            seen.append(error.message)
+    assert seen == ["ValueError: a bug ***"]
+    assert "HF_TOKEN is ***" in witness.lines
+    assert "MODE is plain" in witness.lines
+    kept = [file.read_text() for file in (tmp_path / "store").rglob("*") if file.is_file()]
+    assert any("HF_TOKEN is ***" in text for text in kept)
+    assert not any("hf_very_secret" in text for text in kept)
+
+
+def replace_resources(work: StageWork, **fields: Any) -> Resources:
+    return dataclasses.replace(work.node.resources, **fields)
+
+
+def test_an_unknown_secret_is_the_users_error(make_work: MakeWork, witness: Any) -> None:
+    resources = replace_resources(make_work(), env={"HF_TOKEN": "secret://nowhere"})
+    (error,) = failures(make_work(changes={"resources": resources}), witness, 1)
+    assert error.cause == "user_error"
+    assert "put it into the environment variable TEMPER_SECRET_NOWHERE or the file" in error.message
+
+
+def test_a_stage_sees_only_the_gpus_that_it_took(
+    make_work: MakeWork, witness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
+    resources = replace_resources(make_work(), accelerator="gpu", count=2, share=False)
+    execute_stage(make_work(changes={"resources": resources}, show="CUDA_VISIBLE_DEVICES"), witness)
+    assert "CUDA_VISIBLE_DEVICES is 4,5" in witness.lines
+    resources = dataclasses.replace(resources, count=4)
+    (error,) = failures(make_work(key="cd" * 32, changes={"resources": resources}), witness, 1)
+    assert (error.cause, error.message) == (
+        "user_error",
+        "resources.count is 4, but of GPUs this host has 3 (4, 5, 7)",
+    )
+
+
+def test_a_run_that_shall_fail_on_a_conflict_does_not_wait(
+    make_work: MakeWork, store: ConditionalStore, witness: Any
+) -> None:
+    held = acquire(store, make_work().paths, this_holder("http://other/run"), Observation())
+    assert isinstance(held, Lease)
+    (error,) = failures(make_work(changes={"on_conflict": "fail"}), witness, 1)
+    assert (error.cause, error.retriable) == ("conflict", False)
+    assert error.message == "http://other/run works on it, and on_conflict is fail"
+    assert witness.told == []
+
+
+@pytest.mark.parametrize("asked", ["by the file", "by the run"])
+def test_a_run_that_takes_over_works_at_once_and_the_holder_is_fenced(
+    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
+) -> None:
+    timing = LeaseTiming(ttl=4.0, beat=0.3, request=1.0)
+    monkeypatch.setattr("tasks.attempt.LeaseKeeper", functools.partial(LeaseKeeper, timing=timing))
+    pids = tmp_path / "pids"
+    slow = make_work(num_steps=1000, step_seconds=0.05, pids=str(pids))
+    errors: list[StageFailedError] = []
+    holder = threading.Thread(target=lambda: errors.extend(failures(slow, Observers(), 1)))
+    holder.start()
+    while not pids.exists():
+        time.sleep(0.02)
+    if asked == "by the file":
+        taker = make_work(changes={"on_conflict": "takeover"})
+    else:
+        taker = dataclasses.replace(make_work(), takeover=True)
+    assert execute_stage(taker, IGNORE).manifest.epoch == 2
+    holder.join(30)
+    assert [error.cause for error in errors] == ["fenced"]
+    assert not any(is_running(pid) for pid in pids.read_text().split())
+
+
+def test_waiting_for_the_lease_counts_against_no_timeout(make_work: MakeWork, store: ConditionalStore) -> None:
+    held = acquire(store, make_work().paths, this_holder(), Observation())
+    assert isinstance(held, Lease)
+    threading.Timer(6.0, held.release).start()
+    work = make_work(changes={"timeout": Timeout(total=5.8, stall=5.8, grace=5.0)})
+    assert execute_stage(work, IGNORE).seconds < 5.8
 
 
 def test_a_corrupt_input_puts_its_producer_into_quarantine(make_work: MakeWork, store: ConditionalStore) -> None:

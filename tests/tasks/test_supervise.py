@@ -1,6 +1,7 @@
 """Real child processes watched to every kind of end."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -104,6 +105,16 @@ def test_a_stage_that_ignores_sigterm_is_killed_after_the_grace(start_probe: Sta
     started = time.monotonic()
     assert watch(child, Deadlines(None, None, grace=1.0), stop=stop).cause == "stopped"
     assert 0.9 < time.monotonic() - started < 4
+
+
+def test_a_stopped_process_is_killed_at_the_deadline(start_probe: StartProbe) -> None:
+    child, watched = start_probe(num_steps=1000, step_seconds=0.02)
+    assert watched.begun.wait(30)
+    os.killpg(child.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    assert watch(child, Deadlines(total=None, stall=0.5, grace=0.5)).cause == "stalled"
+    assert time.monotonic() - started < 4
+    assert not group_runs(child.pid)
 
 
 def test_a_lost_lease_kills_at_once(start_probe: StartProbe) -> None:

@@ -1,0 +1,160 @@
+"""The process of one attempt: its devices, its request, and how it ended."""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from stages.catalog import STAGES
+from stages.contract import Saving, StageConfigBase, StageRequest
+from stages.errors import UserError
+from stages.secrets import is_secret
+from stages.source_digest import source_files
+from stages.store.lease import Lease
+from stages.store.segments import SegmentWriter
+from tasks.attempt_start import AttemptStart
+from tasks.child_log import ChildLog
+from tasks.device_lock import DeviceLock, Wanted, acquire_devices
+from tasks.launchers.launcher import Child, Launch
+from tasks.launchers.start import start
+from tasks.memory_relief import with_settings
+from tasks.observer import StageObserver
+from tasks.scratch import Scratch
+from tasks.stage_work import StageFailedError, StageWork
+from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
+
+WHOLE_SET = DeviceLock(())
+"""What a stage has that shares the devices: nothing of its own."""
+
+
+@dataclass(frozen=True)
+class ChildEnd:
+    """How it ended.
+
+    Attributes:
+        ending: the end.
+        started: by the monotonic clock.
+        sources: the files that made it what it was, with their digests.
+        last_step: by its last beat.
+    """
+
+    ending: Ending
+    started: float
+    sources: Mapping[str, str]
+    last_step: int | None
+
+
+class ChildRun:
+    """One process from the wait for its devices to its end."""
+
+    def __init__(
+        self, work: StageWork, lease: Lease, begin: AttemptStart, observer: StageObserver, lost: threading.Event
+    ) -> None:
+        """`lost` is set when the lease is."""
+        self._work = work
+        self._lease = lease
+        self._begin = begin
+        self._observer = observer
+        self._lost = lost
+
+    def run(self) -> ChildEnd:
+        """Raises `StageFailedError` where the process cannot be started, or the wait for its devices was ended."""
+        with ExitStack() as stack:
+            segments = SegmentWriter(self._work.store, self._work.paths.attempt(self._lease.attempt).log)
+            log = stack.enter_context(closing(ChildLog(segments, self._observer.log)))
+            scratch = Scratch(self._work.cache / "scratch", self._lease.attempt)
+            stack.callback(scratch.remove)
+            devices = self._devices()
+            stack.callback(devices.release)
+            points = self._begin.points
+            self._observer.running(f"resuming after step {points[0].step}" if points else "")
+            sources = source_files(self._work.node.kind)
+            started, beats = time.monotonic(), BeatWatch(self._observer.beat)
+            child = _start(self._launch(scratch, devices, log, beats))
+            limits = self._work.node.timeout
+            deadlines = Deadlines(limits.total, limits.stall, limits.grace)
+            ending = supervise(child, beats, deadlines, self._work.stop, self._lost)
+            if ending.result is None and ending.cause is not None:
+                ending = _with_tail(ending, log.tail())
+            return ChildEnd(ending, started, sources, beats.last_step)
+
+    def _devices(self) -> DeviceLock:
+        resources = self._work.node.resources
+        if resources.share:
+            return WHOLE_SET
+        wanted = Wanted(resources.accelerator, resources.count)
+        try:
+            devices = acquire_devices(
+                wanted, self._work.locks, self._give_up, lambda: self._observer.waiting(f"waiting for {wanted}")
+            )
+        except UserError as error:
+            raise StageFailedError("user_error", str(error)) from error
+        if devices is not None:
+            return devices
+        if self._lost.is_set():
+            raise StageFailedError("fenced", "another attempt took the lease")
+        raise StageFailedError("stopped", self._work.stop.reason)
+
+    def _give_up(self) -> bool:
+        return self._work.stop.requested or self._lost.is_set()
+
+    def _launch(self, scratch: Scratch, devices: DeviceLock, log: ChildLog, beats: BeatWatch) -> Launch:
+        resources = self._work.node.resources
+        environment = {name: value for name, value in resources.env.items() if not is_secret(value)}
+        if devices.devices:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices.devices)
+        return Launch(
+            request=self._request(str(scratch.path)),
+            python=resources.python,
+            accelerator=resources.accelerator,
+            on_line=log,
+            on_beat=beats,
+            inherited=(scratch.descriptor, *devices.descriptors),
+            num_processes=resources.num_processes,
+            environment=environment,
+        )
+
+    def _request(self, scratch: str) -> StageRequest:
+        work, node = self._work, self._work.node
+        return StageRequest(
+            stage_id=node.id,
+            kind=node.kind,
+            version=STAGES[node.kind].version,
+            key=work.key,
+            config=_lowered(node.config, self._begin.lowered).model_dump_json(),
+            inputs=dict(work.inputs),
+            sources=work.sources,
+            store=work.store.uri,
+            attempt=self._lease.attempt,
+            epoch=self._lease.epoch,
+            resume=self._begin.points,
+            saving=Saving(
+                every_seconds=node.resume.every, keep_last=node.resume.keep_last, keep_every=node.resume.keep_every
+            ),
+            secrets={name: value for name, value in node.resources.env.items() if is_secret(value)},
+            scratch=scratch,
+            cache=str(work.cache),
+        )
+
+
+def _lowered(config: StageConfigBase, settings: Mapping[str, int]) -> StageConfigBase:
+    if not settings:
+        return config
+    try:
+        return with_settings(config, settings)
+    except ValidationError as error:
+        raise StageFailedError("user_error", f"retry.on_oom made settings that the stage refuses: {error}") from error
+
+
+def _start(launch: Launch) -> Child:
+    try:
+        return start(launch)
+    except OSError as error:
+        raise StageFailedError("user_error", f"cannot start {launch.python or 'the interpreter'}: {error}") from error
+
+
+def _with_tail(ending: Ending, tail: str) -> Ending:
+    return Ending(ending.cause, f"{ending.message}\n{tail}" if tail else ending.message, None)

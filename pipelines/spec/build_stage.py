@@ -5,7 +5,6 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from pipelines.spec.diagnostics import did_you_mean
-from pipelines.spec.expand import is_fanned_out
 from pipelines.spec.graph import Draft
 from pipelines.spec.nodes import Cause, Resources, Resume, Retry, StageNode, Timeout
 from pipelines.spec.roles import execution_integers
@@ -74,7 +73,7 @@ def _on_oom(draft: Draft, section: RetrySection, config: type[BaseModel]) -> dic
 
 def _check_max_parallel(draft: Draft) -> None:
     entry = draft.own.entries.get("max_parallel")
-    if entry is not None and not is_fanned_out(draft.own):
+    if entry is not None and draft.id == draft.instance.group:
         message = "only for a stage with `matrix` or `for_each`"
         draft.problems.add(entry.key_place, (*draft.path, "max_parallel"), message)
 

@@ -46,14 +46,12 @@ def make_drafts(tree: Table, params: Params, problems: Problems) -> tuple[dict[s
 
 def _with_fan_out(name: str, table: Table, params: Params, problems: Problems) -> Table:
     """The table with values in place of references in what fans the stage out."""
-    entries = {
-        key: Entry(
-            entry.key_place,
-            interpolate(entry.value, ("stages", name, key), entry.key_place, Scope(params), problems),
-        )
-        for key, entry in table.entries.items()
-        if key in _FAN_OUT
-    }
+    entries: dict[str, Entry] = {}
+    for key, entry in table.entries.items():
+        if key in _FAN_OUT:
+            path, place = ("stages", name, key), entry.key_place
+            entries[key] = Entry(place, interpolate(entry.value, path, place, Scope(params), problems))
+            refuse_secrets(entries[key].value, path, problems, place)
     return Table({**table.entries, **entries}, table.place)
 
 
@@ -62,9 +60,8 @@ def _draft(
 ) -> Draft:
     own_problems = Problems(problems)
     path = ("stages", instance.group)
-    rest = interpolate(table.without(*_FAN_OUT), path, place, Scope(params, instance), own_problems)
-    assert isinstance(rest, Table)
-    own = Table({**table.entries, **rest.entries}, table.place)
+    own = interpolate(table.without(*_FAN_OUT), path, place, Scope(params, instance), own_problems)
+    assert isinstance(own, Table)
     refuse_secrets(own, path, own_problems)
     is_stage = not {"gate", "action"} & set(own.entries)
     under = Table(defaults.entries if isinstance(defaults, Table) and is_stage else {}, own.place)

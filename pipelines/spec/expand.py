@@ -60,10 +60,10 @@ def selects(selector: str, instance: Instance) -> bool:
     """Whether `beta=0.1,lr=1e-6`, or `*`, names an instance; axes may be left out, and stand in any order."""
     if selector == "*":
         return True
-    labels = {axis: label(value.value) for axis, value in instance.cell.items()}
     for part in selector.split(","):
         axis, _, text = (word.strip() for word in part.partition("="))
-        if axis not in labels or labels[axis] not in (text, label(plain_scalar(text))):
+        found = instance.cell.get(axis)
+        if found is None or label(found.value) != (text if isinstance(found.value, str) else label(plain_scalar(text))):
             return False
     return True
 
@@ -74,7 +74,7 @@ def label(value: ScalarValue) -> str:
         return json.dumps(value)
     if _SHOWN_AS_IS.fullmatch(value):
         return value
-    readable = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")[-24:]
+    readable = re.sub(r"[^A-Za-z0-9._+-]+", "-", value)[-24:].strip("-")
     return f"{readable}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
 

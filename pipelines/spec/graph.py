@@ -84,6 +84,8 @@ class Graph:
         Raises:
             UnknownNodeError: it stands for nothing.
         """
+        if name in self._drafts:
+            return (name,)
         found = _NAME.fullmatch(name)
         group, selector = (found[1], found[2]) if found else (name, None)
         if group not in self._instances:
@@ -92,9 +94,7 @@ class Graph:
         if not instances:
             return ()
         if instances[0].id == group:
-            if selector is not None:
-                raise UnknownNodeError(f"`{group}` is a single stage: leave out `[{selector}]`")
-            return (group,)
+            raise UnknownNodeError(f"`{group}` is a single stage: leave out `[{selector}]`")
         if selector is None and not bare:
             raise UnknownNodeError(f"`{group}` is fanned out: write `{instances[0].id}`, or `{group}[*]` for the list")
         ids = tuple(instance.id for instance in instances if selects(selector or "*", instance))

@@ -1,6 +1,7 @@
 """How the settings of a stage enter its identity, and which of them name external inputs."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import get_args
 
 from pydantic import BaseModel
@@ -28,6 +29,7 @@ def source_values(settings: BaseModel) -> Iterator[tuple[KeyPath, str]]:
                 yield path, value
 
 
+@cache
 def execution_integers(settings: type[BaseModel]) -> frozenset[str]:
     """Dotted names of the whole numbers among the settings that are no part of the identity."""
     return frozenset(_integers(settings, "", inherited=False))

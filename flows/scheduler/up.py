@@ -126,9 +126,9 @@ def start_up(settings: UpSettings) -> Generator[RunningUp]:
             if server is not None:
                 server.wait_until_ready()
             _prepare(address)
-            if settings.with_worker:
-                up.start_worker()
-            yield up
+        if settings.with_worker:
+            up.start_worker()
+        yield up
     finally:
         up.end()
 

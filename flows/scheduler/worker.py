@@ -14,6 +14,9 @@ from flows.server import CLIENT, ServerStartError
 WORKER_LOG = "worker.log"
 SETTINGS = {
     "DO_NOT_TRACK": "1",
+    # Nothing of it reaches a terminal: the logs are files.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
+    "PREFECT_LOGGING_COLORS": "false",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     # A run that is asked to stop, not cancelled, is handed back and goes on at the next chance.
     "PREFECT_FLOW_RUN_EXECUTE_SIGTERM_BEHAVIOR": "reschedule",

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.spec.field_changes import FieldChange, changed_fields
+from pipelines.spec.field_changes import FieldChange, changed_fields, num_changes
 from pipelines.spec.history import History
 from pipelines.spec.nodes import AliasOutput, ExternalSource, StageNode
 from pipelines.spec.planned import PlannedNode
@@ -32,11 +32,11 @@ def changes_since(
         before = history.payload(node.kind, key) if key not in others else None
         if before is not None:
             return changed_fields(before, payload)
-    found = [
-        changed_fields(one.payload, payload) for one in history.committed(node.kind) if one.manifest.key not in others
-    ]
+    committed = [one.payload for one in history.committed(node.kind) if one.manifest.key not in others]
+    if not committed:
+        return None
     # `min` takes the first of equals, which is the newest.
-    return min(found, key=len) if found else None
+    return changed_fields(min(committed, key=lambda old: num_changes(old, payload)), payload)
 
 
 def reason_to_run(

@@ -1,5 +1,6 @@
 """Identities compared field by field."""
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue, TypeAdapter
 
 _LONGEST_VALUE = 40
+_REMEMBERED = 1024
 _PAYLOAD = TypeAdapter(dict[str, JsonValue])
 
 
@@ -33,9 +35,14 @@ class FieldChange:
         return self.path.removeprefix("inputs.") if self.path.startswith("inputs.") else None
 
 
+def num_changes(before: bytes, after: bytes) -> int:
+    """How many fields differ between two identity payloads."""
+    return len({name for name, _ in fields_of(before).items() ^ fields_of(after).items()})
+
+
 def changed_fields(before: bytes, after: bytes) -> tuple[FieldChange, ...]:
     """What differs between two identity payloads: their own fields first, then their inputs."""
-    old, new = _fields_of(before), _fields_of(after)
+    old, new = fields_of(before), fields_of(after)
     changes = [
         FieldChange(path, old.get(path), new.get(path))
         for path in sorted(old.keys() | new.keys())
@@ -44,7 +51,8 @@ def changed_fields(before: bytes, after: bytes) -> tuple[FieldChange, ...]:
     return tuple(sorted(changes, key=lambda change: change.input is not None))
 
 
-def _fields_of(payload: bytes) -> dict[str, str]:
+@functools.lru_cache(maxsize=_REMEMBERED)
+def fields_of(payload: bytes) -> Mapping[str, str]:
     """Leaves by dotted path, as JSON text; lists and inputs are compared whole."""
     return dict(_fields(_PAYLOAD.validate_json(payload), ""))
 

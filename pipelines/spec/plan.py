@@ -7,6 +7,7 @@ from typing import Literal
 from pipelines.actions.gate_eval import RequirementOutcome, evaluate_condition
 from pipelines.actions.reports import Report, read_metrics
 from pipelines.spec.diagnostics import SpecError
+from pipelines.spec.estimate import estimate_work
 from pipelines.spec.history import History
 from pipelines.spec.identity import StoredIdentity
 from pipelines.spec.nodes import (
@@ -70,10 +71,11 @@ def make_plan(
         StorageError: the store cannot be read.
     """
     selection = select(pipeline, only, until, force, refresh)
-    planner = _Planner(pipeline, store, selection, run_id, verify == "deep", before)
+    history = History(store, pipeline.name, pipeline.profile)
+    planner = _Planner(pipeline, store, history, selection, run_id, verify == "deep", before)
     for node in pipeline.nodes.values():
         planner.add(node)
-    return Plan(pipeline, planner.planned, planner.aliases.found)
+    return Plan(pipeline, planner.planned, planner.aliases.found, estimate_work(planner.planned, history))
 
 
 class _Planner:
@@ -81,6 +83,7 @@ class _Planner:
         self,
         pipeline: Pipeline,
         store: ConditionalStore,
+        history: History,
         selection: Selection,
         run_id: str | None,
         deep: bool,
@@ -89,7 +92,6 @@ class _Planner:
         self._pipeline = pipeline
         self._store = store
         self._selection = selection
-        history = History(store, pipeline.name, pipeline.profile)
         self._keys = StageKeys(pipeline, store, selection, run_id, before)
         self._decider = StageDecider(store, history, claims=run_id is not None, deep=deep)
         self._absent: set[str] = set()

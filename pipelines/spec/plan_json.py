@@ -1,6 +1,7 @@
 """A plan as JSON, for other programs and for the archive."""
 
 import json
+from dataclasses import asdict
 
 from pydantic import JsonValue
 
@@ -19,6 +20,7 @@ def plan_json(plan: Plan) -> str:
             "has_work": plan.has_work,
             "has_effects": plan.has_effects,
             "aliases": {name: _alias(aliased) for name, aliased in plan.aliases.items()},
+            "estimate": asdict(plan.estimate),
             "nodes": [_node(planned) for planned in plan.nodes.values()],
         },
         indent=2,

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from pipelines.spec.amounts import describe_size, describe_time
 from pipelines.spec.identity import KEY_SHOWN
 from pipelines.spec.nodes import StageNode
-from pipelines.spec.planned import Decision, Plan, PlannedNode
+from pipelines.spec.planned import Decision, Estimate, Plan, PlannedNode
 
 _WORDS: dict[Decision, str] = {
     "reuse": "reused",
@@ -27,7 +28,8 @@ def plan_text(plan: Plan) -> str:
     ]
     counts = Counter(planned.decision for planned in plan.nodes.values())
     summary = ", ".join(f"{counts[decision]} {word}" for decision, word in _WORDS.items() if counts[decision])
-    return "\n".join([*(line.rstrip() for line in lines), "", *_aliases(plan), f"{plan.pipeline.name}: {summary}"])
+    below = [*_aliases(plan), *_estimate(plan.estimate), f"{plan.pipeline.name}: {summary}"]
+    return "\n".join([*(line.rstrip() for line in lines), "", *below])
 
 
 def _row(planned: PlannedNode) -> tuple[str, str, str, str]:
@@ -41,3 +43,20 @@ def _aliases(plan: Plan) -> Iterator[str]:
     for name, aliased in plan.aliases.items():
         target = aliased.record.checkpoint
         yield f"alias {name} → {target.stage} {target.key[:KEY_SHOWN]}, set {aliased.record.set_at[:10]}"
+
+
+def _estimate(estimate: Estimate) -> Iterator[str]:
+    parts: list[str] = []
+    if estimate.stages:
+        seconds = sum(stage.seconds for stage in estimate.stages.values())
+        size = sum(stage.bytes for stage in estimate.stages.values())
+        most = max(stage.num_commits for stage in estimate.stages.values())
+        commits = "the last commit" if most == 1 else f"the last {most} commits"
+        parts += [f"{describe_time(seconds)} from {commits} of each stage", f"{describe_size(size)} new"]
+    if estimate.unknown:
+        parts.append(f"no estimate for {', '.join(estimate.unknown)}: never committed here")
+    if estimate.num_reused:
+        stages = "1 stage" if estimate.num_reused == 1 else f"{estimate.num_reused} stages"
+        parts.append(f"{stages} reused saves {describe_time(estimate.saved_seconds)}")
+    if parts and (estimate.stages or estimate.unknown):
+        yield f"estimate: {'; '.join(parts)}"

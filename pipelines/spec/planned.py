@@ -103,6 +103,32 @@ class AliasedResult:
 
 
 @dataclass(frozen=True)
+class StageEstimate:
+    """What a stage would take: seconds of work and bytes of outputs, as the median of so many commits."""
+
+    seconds: float
+    bytes: int
+    num_commits: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan would take.
+
+    Attributes:
+        stages: of those that would run, by id.
+        unknown: ids of those that would run, and whose kind was never committed.
+        num_reused: results that are reused.
+        saved_seconds: what these took when they were made.
+    """
+
+    stages: Mapping[str, StageEstimate] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    num_reused: int = 0
+    saved_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Plan:
     """The decisions for a pipeline, in an order in which the nodes can run."""
 
@@ -110,6 +136,7 @@ class Plan:
     nodes: Mapping[str, PlannedNode]
     aliases: Mapping[str, AliasedResult] = field(default_factory=dict)
     """Every alias that the pipeline takes something from."""
+    estimate: Estimate = Estimate()
 
     @property
     def has_work(self) -> bool:

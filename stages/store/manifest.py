@@ -48,6 +48,8 @@ class Manifest(Strict):
     """UTC, ISO 8601."""
     seconds: float
     """From the start of the attempt to its commit."""
+    num_steps: int | None = None
+    """Steps that the attempt executed in this time, where the stage has steps."""
     provenance: Provenance
 
     @property

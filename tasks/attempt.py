@@ -136,10 +136,17 @@ class Attempt:
             sources=self._work.sources,
             created=datetime.now(UTC).isoformat(),
             seconds=seconds,
+            num_steps=_num_steps(result),
             provenance=_provenance().model_copy(
                 update={"source_files": dict(sources), "source_digest": source_digest(sources)}
             ),
         )
+
+
+def _num_steps(result: StageResult) -> int | None:
+    if result.first_step is None or result.last_step is None:
+        return None
+    return result.last_step - result.first_step + 1
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import TextIO
 from stages.errors import UserError
 
 SCHEME = "secret://"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+REFERENCE = re.compile(r"secret://([A-Za-z0-9][A-Za-z0-9_.-]*)")
 MASK = "***"
 MASKED_LINE_CHARACTERS = 8
 """A line of a secret of several lines is masked by itself if it is at least so long: logs are read by lines."""
@@ -29,16 +29,17 @@ def is_secret(value: str) -> bool:
 def resolve_secret(reference: str) -> str:
     """The value of `secret://name`.
 
-    It is the environment variable `TEMPER_SECRET_NAME`, or else the file `name` in the folder `TEMPER_SECRETS_DIR` or
-    in `/run/secrets`, without the line end after it.
+    It is the environment variable `TEMPER_SECRET_NAME`, in capitals and with `_` for `-` and `.`, or else the file
+    `name` in the folder `TEMPER_SECRETS_DIR` or in `/run/secrets`, without the line end after it.
 
     Raises:
         UserError: it is not a secret's name, or it is nowhere or empty.
     """
-    name = reference.removeprefix(SCHEME)
-    if not is_secret(reference) or NAME.fullmatch(name) is None:
-        raise UserError(f"'{reference}' is no secret: expected {SCHEME}NAME with letters, digits, '-' and '_'")
-    variable = f"TEMPER_SECRET_{name.upper().replace('-', '_')}"
+    found = REFERENCE.fullmatch(reference)
+    if found is None:
+        raise UserError(f"'{reference}' is no secret: expected {SCHEME}NAME with letters, digits, '-', '_' and '.'")
+    name = found[1]
+    variable = f"TEMPER_SECRET_{re.sub('[-.]', '_', name.upper())}"
     files = [folder / name for folder in _folders()]
     for value in (os.environ.get(variable), *map(_read, files)):
         if value:

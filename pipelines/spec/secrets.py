@@ -1,23 +1,19 @@
 """Where a pipeline file may name a secret: nowhere that enters identities, plans or records."""
 
-import re
-
 from pipelines.spec.diagnostics import KeyPath, Place, Problems
 from pipelines.spec.scope import Area, area_of
 from pipelines.spec.tree import Items, Scalar, Table, Tree
-
-SECRET = "secret://"  # noqa: S105
-_FORM = re.compile(r"secret://[A-Za-z0-9][A-Za-z0-9_.-]*")
+from stages.secrets import REFERENCE, is_secret
 
 
 def refuse_secrets(tree: Tree, path: KeyPath, problems: Problems, place: Place | None = None) -> None:
     """Report each `secret://NAME` that stands elsewhere than in `resources.env` and `notify.to`."""
     match tree:
-        case Scalar(value=str() as text) if text.startswith(SECRET):
+        case Scalar(value=str() as text) if is_secret(text):
             if area_of(path) is not Area.RUN_TEXT:
                 message = f"`{text}` can stand in `resources.env` and in `notify.to` only: secrets enter no identity"
                 problems.add(place or tree.place, path, message)
-            elif not _FORM.fullmatch(text):
+            elif not REFERENCE.fullmatch(text):
                 problems.add(place or tree.place, path, f"expected secret:// and a name, not `{text}`")
         case Scalar():
             pass

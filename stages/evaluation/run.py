@@ -36,6 +36,7 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
         seed=config.seed,
     )
     samples: list[dict[str, str | float]] = []
+    correct = num_tokens = 0.0
     started = time.monotonic()
     context.beat(0, len(rows), {})
     stops, at_once = Agreement(all_devices()), config.rollout_micro_batch * jax.process_count()
@@ -46,11 +47,10 @@ def run(context: StageContext, config: EvaluationConfig) -> None:
         responses = sample_together(sampler, model.adapter, [prompts[row] for row in here], here, step=0)
         for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):
             samples.append(_score(rows[row], model.chat.reply_text(tokens), len(tokens), bool(ended), config))
-        num_tokens = sum(float(sample["response_tokens"]) for sample in samples)
-        shown = {
-            "accuracy": fmean(float(sample["accuracy"]) for sample in samples),
-            "tokens_per_second": num_tokens / (time.monotonic() - started),
-        }
+        correct += sum(float(sample["accuracy"]) for sample in samples[start:])
+        num_tokens += sum(float(sample["response_tokens"]) for sample in samples[start:])
+        seconds = time.monotonic() - started
+        shown = {"accuracy": correct / len(samples), "tokens_per_second": num_tokens / seconds}
         context.beat(len(samples), len(rows), shown)
     metrics = {
         "accuracy": fmean(float(sample["accuracy"]) for sample in samples),

@@ -37,11 +37,18 @@ def validate(
     try:
         return model.model_validate_json(to_json(tree), by_alias=True)
     except ValidationError as error:
-        for details in error.errors(include_url=False):
+        found = error.errors(include_url=False)
+        for details in found:
+            if details["type"] == "too_short" and any(_within(other["loc"], details["loc"]) for other in found):
+                continue  # its items were not counted because they are faulty
             fault, below = locate(tree, details["loc"])
             fault = place if place is not None and fault is tree.place else fault
             problems.add(fault, (*path, *below), _message(model, tree, details))
         return None
+
+
+def _within(loc: KeyPath, outer: KeyPath) -> bool:
+    return len(loc) > len(outer) and loc[: len(outer)] == outer
 
 
 def _message(model: type[BaseModel], tree: Tree, details: ErrorDetails) -> str:

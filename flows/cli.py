@@ -30,7 +30,7 @@ exit codes:
   1    a stage failed, a gate stopped the run, or the store could not be used
   2    bad usage, or a bad pipeline file
   3    a gate waits for approval: `temper approve FILE GATE`, then run again
-  10   `temper plan --exit-code`: there is work to do
+  10   `temper plan --exit-code`: there is work to do; `temper diff --exit-code`: there is a difference
   130  stopped by Ctrl-C, progress saved (143: by SIGTERM); a second Ctrl-C ends at once, without saving
 
 environment:
@@ -43,9 +43,11 @@ environment:
 COMMANDS = {
     "validate": "check a pipeline file and say what is wrong with it, with line numbers",
     "plan": "say for each stage whether it would run, resume or be reused, and why",
+    "diff": "say where two runs or two results begin to differ",
     "run": "run what is not committed yet, then write the report",
     "status": "show the latest run of a pipeline",
     "logs": "show what the stages of the latest run printed",
+    "runs": "list the runs of a pipeline, from the archive in its store",
     "report": "write the report of the latest run again and say where it is",
     "up": "start a Prefect server with its pages and a worker, until Ctrl-C",
     "deploy": "have a pipeline run by a worker, when asked from the pages or by its schedule",

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, Namespace
 
 from flows.commands.arguments import add_file
+from flows.commands.dead_runs import as_it_stands
 from flows.commands.latest_run import latest
 from stages.store.conditional import ConditionalStore
-from stages.store.holder import is_gone, this_holder
 from stages.store.layout import StagePaths
 from stages.store.progress import committed_points
 from stages.store.runs import RunRecord, RunStage
@@ -21,21 +21,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the latest run; one whose process is gone without an end shows as failed."""
     store, record = latest(arguments)
-    if record.outcome == "running" and record.holder is not None and is_gone(record.holder, this_holder()):
-        stages = tuple(_interrupted(stage) for stage in record.stages)
-        update = {"outcome": "failed", "message": "its process is gone; run again to go on", "stages": stages}
-        record = record.model_copy(update=update)
+    record = as_it_stands(record)
     if arguments.json:
         print(record.model_dump_json(indent=2))
     else:
         print("\n".join([_headline(record), "", *_rows(store, record)]))
     return 0
-
-
-def _interrupted(stage: RunStage) -> RunStage:
-    if stage.outcome == "running":
-        return stage.model_copy(update={"outcome": "stopped"})
-    return stage.model_copy(update={"outcome": "skipped"}) if stage.outcome == "waiting" else stage
 
 
 def _headline(record: RunRecord) -> str:

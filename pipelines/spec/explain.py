@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-from pydantic import BaseModel, ValidationError
-
 from pipelines.spec.field_changes import FieldChange, changed_fields, num_changes
 from pipelines.spec.history import History
 from pipelines.spec.nodes import AliasOutput, ExternalSource, StageNode
@@ -11,13 +9,6 @@ from pipelines.spec.planned import PlannedNode
 
 _SHOWN_CHANGES = 3
 _KEY_CHARACTERS = 4
-
-
-class _StoredInput(BaseModel):
-    """An input of an identity that another stage made."""
-
-    key: str
-    output: str
 
 
 def changes_since(
@@ -64,7 +55,7 @@ def _reason(node: StageNode, change: FieldChange, history: History, makers: Mapp
     value = node.inputs.get(name) if name is not None else None
     if isinstance(value, ExternalSource):
         return f"{change.path}: the content is now that of {value.uri}"
-    moved = _moved_key(change)
+    moved = change.moved_keys
     if moved is None:
         return str(change)
     before, after = moved
@@ -83,19 +74,8 @@ def _upstream(before: str, after: str, history: History, makers: Mapping[str | N
     if old is None:
         return text
     first = changed_fields(old, maker.payload)[0]
-    moved = _moved_key(first)
+    moved = first.moved_keys
     return f"{text}: {first if moved is None else _upstream(*moved, history, makers)}"
-
-
-def _moved_key(change: FieldChange) -> tuple[str, str] | None:
-    """The keys before and after, of an input that a stage made both times."""
-    if change.input is None or change.before is None or change.after is None:
-        return None
-    try:
-        before, after = (_StoredInput.model_validate_json(side) for side in (change.before, change.after))
-    except ValidationError:
-        return None
-    return (before.key, after.key) if before.key != after.key else None
 
 
 def _arrow(before: str, after: str) -> str:

@@ -5,11 +5,18 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 _LONGEST_VALUE = 40
 _REMEMBERED = 1024
 _PAYLOAD = TypeAdapter(dict[str, JsonValue])
+
+
+class _StoredInput(BaseModel):
+    """An input of an identity that another stage made."""
+
+    key: str
+    output: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,17 @@ class FieldChange:
     def input(self) -> str | None:
         """The name of the input that it is about, if it is about one."""
         return self.path.removeprefix("inputs.") if self.path.startswith("inputs.") else None
+
+    @property
+    def moved_keys(self) -> tuple[str, str] | None:
+        """The keys before and after, of an input that a stage made both times, and not the same one."""
+        if self.input is None or self.before is None or self.after is None:
+            return None
+        try:
+            before, after = (_StoredInput.model_validate_json(side) for side in (self.before, self.after))
+        except ValidationError:
+            return None
+        return (before.key, after.key) if before.key != after.key else None
 
 
 def num_changes(before: bytes, after: bytes) -> int:

@@ -58,7 +58,12 @@ def test_every_module_of_the_flow_process_loads_no_accelerator_library():
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("validate", "pipelines/smoke.yaml"), ("plan", "pipelines/smoke.yaml")],
+    [
+        ("--help",),
+        ("validate", "pipelines/smoke.yaml"),
+        ("plan", "pipelines/smoke.yaml"),
+        ("diff", "pipelines/smoke.yaml", "plan", "plan"),
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_looking_at_a_pipeline_loads_neither_prefect_nor_an_accelerator_library(

@@ -84,8 +84,6 @@ def test_keys_and_aliases_are_compared(temper: Callable[..., str], tmp_path: Pat
 def test_a_side_that_names_nothing_is_bad_usage(
     sides: tuple[str, str], message: str, temper: Callable[..., str]
 ) -> None:
-    sides: tuple[str, str], message: str, temper: Callable[..., str]
-) -> None:
     assert message in temper(*sides, code=2)
 
 

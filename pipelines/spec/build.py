@@ -17,7 +17,7 @@ from pipelines.spec.nodes import Node, Pipeline
 from pipelines.spec.order import CycleError, in_order
 from pipelines.spec.params import read_params
 from pipelines.spec.scope import Scope
-from pipelines.spec.secrets import refuse_secrets
+from pipelines.spec.secret_places import refuse_secrets
 from pipelines.spec.sections import PipelineSection
 from pipelines.spec.tree import Scalar, Table
 from pipelines.spec.validation import validate

@@ -86,8 +86,8 @@ class Problems:
 
     @property
     def found(self) -> list[Diagnostic]:
-        """All reports, in the order of the file."""
-        return sorted(self._found, key=lambda found: (found.place.line, found.place.column))
+        """All reports, those of flags first, in the order of the file."""
+        return sorted(self._found, key=lambda found: _order(found.place))
 
     def raise_if_any(self) -> None:
         """Stop here when something was reported.
@@ -97,6 +97,10 @@ class Problems:
         """
         if self._found:
             raise SpecError(self.found)
+
+
+def _order(place: Place) -> tuple[bool, str, int, int]:
+    return (place.line > 0, place.source if place.line else "", place.line, place.column)
 
 
 def dotted(path: Sequence[str | int]) -> str:

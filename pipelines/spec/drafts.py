@@ -7,7 +7,7 @@ from pipelines.spec.interpolate import interpolate
 from pipelines.spec.overlay import merge
 from pipelines.spec.params import Params
 from pipelines.spec.scope import Scope
-from pipelines.spec.secrets import refuse_secrets
+from pipelines.spec.secret_places import refuse_secrets
 from pipelines.spec.stage_sections import DefaultsSection
 from pipelines.spec.tree import Entry, Table, Tree
 from pipelines.spec.validation import validate

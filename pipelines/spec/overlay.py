@@ -19,17 +19,22 @@ def merge(base: Table, over: Table) -> Table:
 
 def apply_profile(base: Table, profile: Table, problems: Problems) -> Table:
     """The file with a profile over it, and the profiles themselves left out."""
-    _check_ids(base, profile, "stages", problems)
-    return merge(base.without("profiles"), _with_declared_params(profile))
+    return overlay(base.without("profiles"), profile, problems)
+
+
+def overlay(base: Table, over: Table, problems: Problems) -> Table:
+    """The base with another part of a pipeline over it, which names no stage by mistake."""
+    _check_ids(base, over, "stages", problems)
+    return merge(base, _with_declared_params(over))
 
 
 def apply_overrides(base: Table, overrides: list[str], problems: Problems) -> Table:
     """The file with `--set` values over it; each is `a.b=VALUE`, its value read as YAML."""
     for override in overrides:
         flag = Place(f"--set {override}")
-        overlay = _parse_override(base, override, flag, problems)
-        if overlay is not None:
-            base = merge(base, _with_declared_params(overlay))
+        over = _parse_override(base, override, flag, problems)
+        if over is not None:
+            base = merge(base, _with_declared_params(over))
     return base
 
 

@@ -48,8 +48,7 @@ def pipeline_schema() -> Schema:
     properties: Schema = {
         "version": {"const": 1, "description": "Version of this format."},
         "name": {"type": "string", "pattern": PIPELINE_NAME_PATTERN, "description": "Its runs are kept under it."},
-        "extends": {"type": "string", "minLength": 1, "description": "Another pipeline file, which this one is over."},
-        **{name: head[name] for name in ("description", "store")},
+        **{name: head[name] for name in ("extends", "description", "store")},
         "profiles": {"type": "object", "additionalProperties": _closed(profile, [])},
         **dict.fromkeys(whole, True),
     }

@@ -107,6 +107,8 @@ class PipelineSection(HeadSection):
     """Version of this format."""
     name: Annotated[str, Field(pattern=PIPELINE_NAME_PATTERN, max_length=64)]
     """Name of the pipeline; its runs are kept under it."""
+    extends: Annotated[str, Field(min_length=1)] | None = None
+    """Another pipeline file, which this one is laid over; its path is relative to this file."""
     stages: Annotated[dict[Name, JsonValue], Field(min_length=1)]
     """Stages, gates and actions by id."""
     profiles: dict[Name, JsonValue] = Field(default_factory=dict)

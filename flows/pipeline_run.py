@@ -168,9 +168,10 @@ class PipelineRun:
 
     def finish(self) -> RunRecord:
         """Close the record; returns it."""
-        for node_id in self._with_outcome("waiting"):
-            self._settle(node_id, "stopped" if self.around.stop.requested else "skipped")
         outcome, message = self._verdict()
+        for node_id in self._with_outcome("waiting"):
+            if outcome != "waiting_approval":
+                self._settle(node_id, "stopped" if outcome == "stopped" else "skipped")
         update = {"finished": datetime.now(UTC).isoformat(), "outcome": outcome, "message": message}
         self._record = self._record.model_copy(update=update)
         write_run(self.store, self.record)

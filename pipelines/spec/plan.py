@@ -116,11 +116,11 @@ class _Planner:
         self.planned[node.id] = planned
 
     def _absent_input(self, node: Node) -> str | None:
-        """Why a node cannot be: it takes something, or looks at something, that a condition has left out."""
+        """Why a node cannot be: it takes something from, looks at or comes after what a condition has left out."""
         for output in _outputs(node):
             if output.stage in self._absent:
                 return f"takes {output.reference}, which is left out"
-        return None
+        return next((f"needs {need}, which is left out" for need in node.needs if need in self._absent), None)
 
     def _look_at(self, condition: Condition) -> RequirementOutcome | None:
         """Whether it holds; none while a report is missing that it is about."""

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Literal
 
 from stages import catalog
-from stages.contract import Execution, ReportArtifact, StageConfigBase, StageContext
+from stages.contract import (
+    Artifact,
+    Execution,
+    ModelArtifact,
+    ReportArtifact,
+    SourceRef,
+    StageConfigBase,
+    StageContext,
+)
 from stages.errors import PreemptedError, StorageError, UserError
 
 Fault = Literal[
@@ -48,7 +56,11 @@ class ProbeConfig(StageConfigBase):
     """A file that gets a line with the times of start and end, in seconds of the monotonic clock."""
 
 
-ADDED = {"probe": {}, "probe_consumer": {"report": ReportArtifact}}
+ADDED: dict[str, dict[str, type[Artifact]]] = {
+    "probe": {},
+    "probe_consumer": {"report": ReportArtifact},
+    "probe_tuner": {"model": ModelArtifact},
+}
 """Kind to inputs."""
 
 
@@ -60,7 +72,7 @@ def register() -> None:
             version=1,
             module="temper_probe",
             inputs=inputs,
-            outputs={"report": ReportArtifact},
+            outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
             multi_process=True,
         )
 
@@ -100,11 +112,15 @@ def run(context: StageContext, config: ProbeConfig) -> None:
 
 
 def _inputs(context: StageContext) -> list[str]:
+    return [name for name in ("report", "model") if _has_input(context, name)]
+
+
+def _has_input(context: StageContext, name: str) -> bool:
     try:
-        context.input("report")
+        context.input(name)
     except KeyError:
-        return []
-    return ["report"]
+        return False
+    return True
 
 
 def _save(context: StageContext, step: int, total: float) -> None:
@@ -115,9 +131,12 @@ def _save(context: StageContext, step: int, total: float) -> None:
 
 
 def _write(context: StageContext, total: float) -> None:
-    folder = context.output_dir("report")
-    (folder / "rows.json").write_text(json.dumps({"total": total}))
-    (folder / "artifact.json").write_text(ReportArtifact(metrics={"total": float(total)}).model_dump_json())
+    nowhere = SourceRef(uri="nowhere", digest="sha256:0")
+    artifacts = {"report": ReportArtifact(metrics={"total": float(total)}), "checkpoint": ModelArtifact(base=nowhere)}
+    for name, artifact in artifacts.items():
+        folder = context.output_dir(name)
+        (folder / "rows.json").write_text(json.dumps({"total": total}))
+        (folder / "artifact.json").write_text(artifact.model_dump_json())
 
 
 def _is_due(config: ProbeConfig) -> bool:

@@ -60,7 +60,7 @@ def stage(base: Node, node_id: str, inputs: Mapping[str, StageInputSpec] | None 
     assert isinstance(base, StageNode)
     inputs = {**base.inputs, **(inputs or {})}
     needs = tuple(dict.fromkeys(value.stage for value in inputs.values() if isinstance(value, StageOutput)))
-    return replace(base, id=node_id, inputs=inputs, needs=needs, **changes)
+    return replace(base, id=node_id, inputs=inputs, needs=needs, **{"group": node_id, **changes})
 
 
 def best(*names: str, metric: str = "win_rate") -> ActionNode:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Literal, cast, get_args, get_origin
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError, create_model
 
 from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
 from pipelines.spec.load import load_pipeline
@@ -196,6 +196,62 @@ def test_a_setting_changes_the_key_unless_it_is_marked_as_execution(kind: str, l
     assert others, f"no other valid value of {kind}.{leaf} was found"
     for other in others:
         assert (key(other) == key(config)) == execution
+
+
+Schema = dict[str, JsonValue]
+
+
+def identity_parts(value: JsonValue, schema: Schema, definitions: Schema) -> JsonValue:
+    """Settings as JSON without what their JSON schema marks: an account of identity apart from that of the key."""
+    if not isinstance(value, dict):
+        return value
+    fields = fields_of(schema, value, definitions)
+    return {
+        name: identity_parts(item, cast("Schema", fields[name]), definitions) if name in fields else item
+        for name, item in value.items()
+        if name not in fields or is_kept(item, cast("Schema", fields[name]))
+    }
+
+
+def is_kept(value: JsonValue, field: Schema) -> bool:
+    role = field.get("x-role")
+    return role != "execution" and not (role == "added" and value == field.get("default"))
+
+
+def fields_of(schema: Schema, value: Schema, definitions: Schema) -> Schema:
+    """The fields that a section with these keys has; of several variants the first that has them all."""
+    if isinstance(reference := schema.get("$ref"), str):
+        return fields_of(cast("Schema", definitions[reference.rpartition("/")[2]]), value, definitions)
+    variants = cast("list[Schema]", schema.get("anyOf", schema.get("oneOf", [])))
+    found = [fields_of(variant, value, definitions) for variant in variants]
+    found.append(cast("Schema", schema.get("properties", {})))
+    return next((fields for fields in found if value.keys() <= fields.keys()), {})
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_two_settings_of_a_kind_have_one_key_exactly_when_they_differ_in_execution_only(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(CONFIGS)))
+    changed = base = CONFIGS[kind]
+    for _ in range(data.draw(st.integers(1, 4))):
+        leaf = data.draw(st.sampled_from([leaf for leaf, _ in leaves(changed)]))
+        changed = data.draw(st.sampled_from([changed, *other_values(changed, leaf)]))
+    schema = type(base).model_json_schema()
+    parts = [
+        identity_parts(json.loads(config.model_dump_json()), schema, schema.get("$defs", {}))
+        for config in (base, changed)
+    ]
+    assert (key(base) == key(changed)) == (parts[0] == parts[1])
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_setting_that_a_later_release_adds_leaves_every_key_as_it_is(kind: str) -> None:
+    config = CONFIGS[kind]
+    later = create_model("Later", __base__=type(config), extra=(float, Added(0.25)), threads=(int, Execution(1)))
+    plain = json.loads(config.model_dump_json())
+    assert key(later.model_validate_json(json.dumps(plain))) == key(config)
+    assert key(later.model_validate_json(json.dumps({**plain, "extra": 0.25, "threads": 9}))) == key(config)
+    assert key(later.model_validate_json(json.dumps({**plain, "extra": 0.5}))) != key(config)
 
 
 @pytest.mark.parametrize("kind", STAGES)

@@ -1,8 +1,10 @@
 """Resumable state: any pytree of arrays through Orbax to the progress area, committed by our own record."""
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import jax
@@ -13,6 +15,7 @@ from etils import epath
 from jaxtyping import PyTree
 
 from stages.contract import ProgressArea, ProgressPoint
+from stages.engine.checkpoints.failures import storage_failures
 from stages.engine.cluster.agreement import agreed
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.errors import StorageError
@@ -20,6 +23,8 @@ from stages.errors import StorageError
 logger = logging.getLogger(__name__)
 StateT = TypeVar("StateT")
 LeafT = TypeVar("LeafT")
+RETRY_SECONDS = (1.0, 3.0, 9.0)
+"""Pauses before a bucket is asked again for a saved state, beyond what its client does by itself."""
 
 
 class ProgressWriter:
@@ -46,7 +51,8 @@ class ProgressWriter:
         """
         self.join()
         uri = self._area.new_uri(step)
-        self._checkpointer.save(uri, state)
+        with _saving(step, uri):
+            self._checkpointer.save(uri, state)
         self._pending = self._committer.submit(self._commit, step, uri)
 
     def join(self) -> None:
@@ -68,13 +74,19 @@ class ProgressWriter:
             self._checkpointer.close()
 
     def _commit(self, step: int, uri: str) -> None:
-        try:
+        with _saving(step, uri):
             self._checkpointer.wait_until_finished()
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{uri}: saving step {step} failed: {error}") from error
-        if not epath.Path(uri).exists():
-            raise StorageError(f"{uri}: step {step} was saved, but its folder is not there")
+            if not epath.Path(uri).exists():
+                raise StorageError(f"{uri}: step {step} was saved, but its folder is not there")
         self._area.commit(step)
+
+
+@contextmanager
+def _saving(step: int, uri: str) -> Generator[None]:
+    try:
+        yield
+    except storage_failures() as error:
+        raise StorageError(f"{uri}: saving step {step} failed: {error}; look at the storage, then run again") from error
 
 
 def restore_newest(
@@ -100,15 +112,25 @@ def restore_newest(
 
 
 def _read(uri: str, template: StateT, point: ProgressPoint) -> StateT | None:
-    """A saved state, read by this process alone: no other waits for one that fails."""
+    """A saved state, read by this process alone: no other waits for one that fails.
+
+    A bucket is asked again after a while: that it did not answer is no reason to lose the steps since the point before.
+    """
+    for pause in (*(RETRY_SECONDS if "://" in uri else ()), None):
+        try:
+            return _restore(uri, template)
+        except storage_failures() as error:
+            trying = "trying the next" if pause is None else f"trying again in {pause:g} s"
+            logger.warning("step %d of attempt %s cannot be read, %s: %s", point.step, point.attempt, trying, error)
+        time.sleep(pause or 0.0)
+    return None
+
+
+def _restore(uri: str, template: StateT) -> StateT:
     me = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
-    try:
-        with ocp.StandardCheckpointer(multiprocessing_options=alone) as checkpointer:
-            return checkpointer.restore(uri, jax.tree.map(ocp.utils.to_shape_dtype_struct, template))
-    except (OSError, ValueError, KeyError) as error:
-        logger.warning("step %d of attempt %s cannot be read, trying the next: %s", point.step, point.attempt, error)
-        return None
+    with ocp.StandardCheckpointer(multiprocessing_options=alone) as checkpointer:
+        return checkpointer.restore(uri, jax.tree.map(ocp.utils.to_shape_dtype_struct, template))
 
 
 def _unpinned(leaf: LeafT) -> LeafT:

@@ -24,7 +24,7 @@ from stages.store.conditional import ConditionalStore, Listed, PreconditionFaile
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import HeldBy, Lease, LeaseKeeper, LeaseTiming, Observation, acquire
-from stages.store.manifest import Adopted, Manifest, check_files, commit_manifest, read_manifest
+from stages.store.manifest import Committed, Manifest, check_files, claim_manifest, commit_manifest, read_manifest
 from stages.store.outputs import upload_output
 from stages.store.provenance import Provenance
 
@@ -139,37 +139,42 @@ def compete(store: FaultyStore, paths: StagePaths, number: int) -> None:
     if store.threaded or number % 2:
         holder = holder.model_copy(update={"host": f"host-{number}"})
     observation = Observation()
-    while read_manifest(store, paths) is None:
+    own = False
+    while (manifest := claim_manifest(store, paths)) is None:
         try:
             got = acquire(store, paths, holder, observation, TIMING)
             if isinstance(got, HeldBy):
                 time.sleep(0.02 + 0.05 * store.random.random())
                 continue
-            attempt(store, paths, got)
+            own = attempt(store, paths, got)
         except LeaseLostError:
             store.note("fenced")
         except StorageError:
             # What a retry of the stage does.
             store.note("failed")
-    store.note("finished")
+    store.note("finished" if own else "reused")
+    store.note(f"result:{manifest.attempt}")
 
 
-def attempt(store: FaultyStore, paths: StagePaths, lease: Lease) -> None:
-    """What a supervisor does with a lease."""
+def attempt(store: FaultyStore, paths: StagePaths, lease: Lease) -> bool:
+    """What a supervisor does with a lease; returns whether the result is its own."""
+    committed = False
     lost = threading.Event()
     keeper = LeaseKeeper(lease, lambda _: lost.set(), TIMING)
     try:
-        if read_manifest(store, paths) is None:
+        if claim_manifest(store, paths) is None:
             if lease.epoch == 1:
                 # Every round has at least one of the two.
                 store.fault("acquired", store.random.choice([0.0, DIE]))
             work(store, lost)
             manifest = make_manifest(store, paths, lease.attempt, lease.epoch)
             result = commit_manifest(store, paths, manifest, lease)
-            store.note("superseded" if isinstance(result, Adopted) else "committed")
+            committed = isinstance(result, Committed)
+            store.note("committed" if committed else "superseded")
     finally:
         keeper.stop()
     lease.release()
+    return committed
 
 
 def work(store: FaultyStore, lost: threading.Event) -> None:

@@ -23,7 +23,9 @@ def race(uri: str, seed: int, rounds: int) -> Counter[str]:
         counts = Counter(result["counts"])
         assert result["hung"] == 0, result
         assert counts["wrote"] <= 1, f"committed twice: {result}"
-        assert counts["finished"] + counts["died"] == NUM_WORKERS, (result, done.stderr)
+        assert counts["finished"] + counts["reused"] + counts["died"] == NUM_WORKERS, (result, done.stderr)
+        assert counts["finished"] <= 1, f"two take the result for their own: {result}"
+        assert len([event for event in counts if event.startswith("result:")]) <= 1, f"two results: {result}"
         assert result["manifest"] or counts["died"] == NUM_WORKERS, f"left unfinished: {result}"
         assert result["problems"] == [], result
         total += counts
@@ -39,4 +41,4 @@ def test_racing_workers_commit_once_and_always_finish(store_uri: str) -> None:
 @pytest.mark.timeout(900)
 def test_thirty_rounds_of_racing_workers_commit_once_and_always_finish(store_uri: str) -> None:
     counts = race(store_uri, seed=77, rounds=30)
-    assert min(counts[event] for event in ("died", "stalled", "lost", "fenced")) > 0
+    assert min(counts[event] for event in ("died", "stalled", "lost", "fenced", "reused")) > 0

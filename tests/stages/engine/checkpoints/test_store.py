@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from stage_trial import StageTrial
 
 from stages.contract import ProgressPoint, StageConfigBase
+from stages.engine.checkpoints import store as store_module
 from stages.engine.checkpoints.store import ProgressWriter, restore_newest
 from stages.errors import StorageError
 from stages.store.conditional import open_store
@@ -144,3 +145,63 @@ def test_progress_lies_in_a_bucket_as_on_a_disk(gcs_store_uri: str) -> None:
     found = restore_newest(later, state(0), accept)
     assert found is not None
     assert_same(found, state(4))
+
+
+def fail_first(monkeypatch: pytest.MonkeyPatch, failures: list[Exception]) -> list[str]:
+    """Restoring fails with each of these in turn, then works; returns where to look for what was restored."""
+    restore, restored = store_module._restore, []
+
+    def flaky(uri: str, template: State) -> State:
+        restored.append(uri)
+        if failures:
+            raise failures.pop(0)
+        return restore(uri, template)
+
+    monkeypatch.setattr(store_module, "_restore", flaky)
+    monkeypatch.setattr(store_module, "RETRY_SECONDS", (0.0, 0.0))
+    return restored
+
+
+def test_a_bucket_that_does_not_answer_for_a_while_costs_no_step(
+    gcs_store_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gcsfs.retry import HttpError
+
+    store, paths = open_store(gcs_store_uri), StagePaths("sft", "0" * 64)
+    writer = ProgressWriter(StoreProgress(store, paths, "000001-a", (), before_commit=lambda: None))
+    for step in (4, 5):
+        writer.save(step, state(step))
+    writer.close()
+    points = committed_points(store, paths)
+    later = StoreProgress(store, paths, "000002-b", points, before_commit=lambda: None)
+    failures = [HttpError({"code": 503, "message": "later"}), ValueError("UNAVAILABLE")]
+    restored = fail_first(monkeypatch, failures)
+    found = restore_newest(later, state(0), accept)
+    assert found is not None
+    assert (found.step, len(restored)) == (5, 3)
+    failures.extend([OSError("gone")] * 3)
+    found = restore_newest(later, state(0), accept)
+    assert found is not None
+    assert found.step == 4
+
+
+def test_a_local_disk_is_asked_once(trial: StageTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(trial, 1, 2)
+    restored = fail_first(monkeypatch, [OSError("unreadable")])
+    found = restore_newest(trial.context().progress, state(0), accept)
+    assert found is not None
+    assert (found.step, len(restored)) == (1, 2)
+
+
+def test_errors_of_the_client_of_buckets_while_saving_are_storage_errors(
+    trial: StageTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gcsfs.retry import HttpError
+
+    def fail(*_: object) -> None:
+        raise HttpError({"code": 503, "message": "later"})
+
+    writer = ProgressWriter(trial.context().progress)
+    monkeypatch.setattr(writer._checkpointer, "save", fail)
+    with pytest.raises(StorageError, match=r"saving step 1 failed: later, 503; look at the storage"):
+        writer.save(1, state(1))

@@ -41,6 +41,14 @@ def test_the_pipeline_in_the_readme_is_valid_under_every_profile(tmp_path: Path)
     assert load_pipeline(file, profile="short").profile == "short"
 
 
+def test_the_pipeline_in_the_guide_is_valid_under_every_profile(tmp_path: Path):
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "pipelines.md").read_text(), re.DOTALL)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(block)
+    for profile in (None, "laptop"):
+        assert "sft[rate=0.001]" in load_pipeline(file, profile=profile).nodes
+
+
 def test_the_mistake_in_the_readme_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("my-first.yaml").write_text(readme_pipeline().replace("warmup_steps:", "warmup_step:"))

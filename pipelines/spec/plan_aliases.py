@@ -37,7 +37,10 @@ class PlanAliases:
     def _look_up(self, value: AliasOutput) -> AliasedResult:
         read = read_alias(self._store, value.alias)
         if read is None:
-            message = f"nobody set the alias `{value.alias}` in {self._store.uri}: the action `set_alias` does"
+            message = (
+                f"nobody set the alias `{value.alias}` in {self._store.uri}: an action `set_alias` does, "
+                "for the first time with --only and its name"
+            )
             raise SpecError.at(value.place, message)
         record, _ = read
         checkpoint = self._committed(value, record.checkpoint)

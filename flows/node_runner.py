@@ -60,7 +60,7 @@ class NodeRunner:
             self._futures[planned.node.id] = self._submit(planned, planned.node)
             self._running.add(planned.node.id)
         else:
-            self._run.decide_gate(planned)
+            self._run.decide(planned)
 
     def _submit(self, planned: PlannedNode, node: StageNode) -> PrefectFuture[State[StageDone]]:
         task = run_stage.with_options(

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from prefect import flow
@@ -16,17 +16,20 @@ from flows.artifacts.next_steps import Invocation
 from flows.finish import close_run
 from flows.node_runner import NodeRunner
 from flows.pipeline_run import PipelineRun, Surroundings
+from flows.planning import Planning
 from flows.run_page import RunPage
+from flows.scheduler.overlap import skip_if_overlapping
 from flows.scheduler.parameters import as_overrides
 from flows.stop_on_cancel import is_cancelled, stop_on_cancel
 from flows.this_flow_run import ThisFlowRun, this_flow_run
 from pipelines.spec.damage import set_damaged_aside
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import ParamValue
-from pipelines.spec.plan import make_plan
+from pipelines.spec.plan import Verify
 from pipelines.spec.plan_json import plan_json
 from pipelines.spec.planned import Plan
-from stages.store.conditional import ConditionalStore, open_store
+from pipelines.spec.run_values import with_run_values
+from stages.store.conditional import open_store
 from stages.store.runs import RunRecord, read_run, write_plan
 from tasks.artifacts import Artifacts
 from tasks.display import Display
@@ -35,6 +38,8 @@ from tasks.scratch import sweep
 from tasks.stopping import StopSignal, exit_code_of, stop_on_signals
 
 LEAVE_SECONDS = 5.0
+WAITING_APPROVAL = "WaitingApproval"
+"""State of a run that nobody can go on with but who approves a gate and runs it again."""
 
 
 @flow(name="temper", persist_result=False)
@@ -46,6 +51,9 @@ def run_pipeline(
     only: Sequence[str] = (),
     until: str | None = None,
     force: Sequence[str] = (),
+    refresh: Sequence[str] = (),
+    takeover: bool = False,
+    verify: Verify = "list",
 ) -> State[str]:
     """Plan the pipeline in a file and run what is not committed yet.
 
@@ -57,38 +65,43 @@ def run_pipeline(
         only: stages to run, all if empty.
         until: last stage to run, with all that it needs.
         force: stages to run again although they are committed.
+        refresh: stages to run again in this run only.
+        takeover: take stages from other runs that work on them.
+        verify: how committed results are checked, by listing their files or by the checksum of each.
     """
     values = [*as_overrides(params or {}), *overrides]
     spec = load_pipeline(Path(pipeline), profile, values)
     store = open_store(spec.store)
     here = this_flow_run()
+    spec = with_run_values(spec, here.run_id)
+    if here.is_deployed and (skipped := skip_if_overlapping(here.id)) is not None:
+        return skipped
     # A run that its scheduler starts again has forced already.
     is_first = read_run(store, spec.name, here.run_id) is None
-    plan = make_plan(spec, store, force if is_first else (), only, until)
+    planning = Planning(spec, store, here.run_id, only, until, force if is_first else (), refresh, verify)
+    plan = planning.first()
     write_plan(store, spec.name, here.run_id, plan_json(plan).encode())
     set_damaged_aside(plan, store)
     sweep(cache_dir() / "scratch")
     artifacts = Artifacts(here.id)
     page = RunPage(artifacts, spec.name, store, Invocation(pipeline, profile, tuple(values)))
     try:
-        return _run(plan, store, here, page, lambda: make_plan(spec, store, (), only, until))
+        return _run(plan, planning, here, page, takeover=takeover)
     finally:
         artifacts.close()
 
 
-def _run(
-    plan: Plan, store: ConditionalStore, here: ThisFlowRun, page: RunPage, plan_again: Callable[[], Plan]
-) -> State[str]:
+def _run(plan: Plan, planning: Planning, here: ThisFlowRun, page: RunPage, takeover: bool) -> State[str]:
     stop, console = StopSignal(), Console()
     with stop_on_signals(stop), stop_on_cancel(stop, here.id), Display(console) as display:
         console.print(f"watch it at {here.url}", highlight=False, soft_wrap=True)
         page.show_plan(plan)
-        run = PipelineRun(plan, store, here.run_id, Surroundings(display, stop, here.url))
+        run = PipelineRun(plan, planning, Surroundings(display, stop, here.url, takeover))
         nodes = NodeRunner(run, page, here)
         try:
             nodes.run_ready()
             if run.needs_repair and not stop.requested:
-                run.repair(plan_again())
+                run.repair()
                 nodes.run_ready()
         except BaseException:
             # The stages that run would otherwise be waited for.
@@ -106,6 +119,8 @@ def _conclude(record: RunRecord, here: ThisFlowRun) -> State[str]:
         if here.is_handed_back:
             _hand_back(here)
         return Cancelled(message=record.message)
+    if record.outcome == "waiting_approval":
+        return Completed(name=WAITING_APPROVAL, message=f"waits for approval: {record.message}")
     return Completed() if record.outcome == "succeeded" else Failed(message=record.message)
 
 

@@ -40,7 +40,8 @@ class RunPage:
             self.artifacts.put(Artifact(self._key("evaluation"), "markdown", text, "Evaluations"))
         for curves in content.curves:
             key, text = self._key("curves", curves.stage.id), f"Curves of **{curves.stage.id}**"
-            self.artifacts.put(Artifact(key, "image", picture(curves.series), text))
+            # Prefect shows the address of an image artifact below it, which would be the whole picture once more.
+            self.artifacts.put(Artifact(key, "markdown", f"![curves]({picture(curves.series)})", text))
         if record.outcome != "succeeded":
             self.artifacts.put(
                 Artifact(self._key("next-steps"), "markdown", next_steps(record, self._how), "What to do next")

@@ -31,13 +31,13 @@ class Artifact:
     Attributes:
         key: lowercase letters, digits and dashes, as `artifact_key` makes it.
         kind: how the web interface shows it.
-        data: markdown or a link's markdown, the rows of a table as JSON, an image's address, or a percentage.
+        data: markdown, the rows of a table as JSON, or a percentage.
         description: markdown above it.
         task_run: the task run that it is about; none is the flow run.
     """
 
     key: str
-    kind: Literal["markdown", "table", "image", "progress"]
+    kind: Literal["markdown", "table", "progress"]
     data: str | float
     description: str = ""
     task_run: UUID | None = None

@@ -59,8 +59,11 @@ def prefect_server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def prefect_api(prefect_server_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """That server as the one to use, for this process and what it starts."""
     monkeypatch.setenv("PREFECT_API_URL", prefect_server_address)
+    from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
+    # Prefect's own threads have the settings of the process, which are as they were when a test's module loaded Prefect.
+    refresh_global_settings_context()
     with temporary_settings({PREFECT_API_URL: prefect_server_address}):
         yield prefect_server_address
 

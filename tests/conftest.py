@@ -21,7 +21,7 @@ from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent / "probe"))
 
-pytest_plugins = ["probe_fixtures"]
+pytest_plugins = ["probe_fixtures", "storage_fixtures"]
 
 PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 EMULATOR_START_SECONDS = 30

@@ -1,4 +1,4 @@
-"""The `temper` command as a process of its own, to be killed, and a storage service that fails at random."""
+"""The `temper` command as a process of its own, to be killed."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,30 +52,3 @@ def wait_for() -> WaitFor:
             time.sleep(0.02)
 
     return wait
-
-
-PROXY = Path(__file__).with_name("faulty_proxy.py")
-
-FaultyStorage = Callable[[int, float], AbstractContextManager[None]]
-
-
-@pytest.fixture
-def faulty_storage(gcs_emulator: str, monkeypatch: pytest.MonkeyPatch) -> FaultyStorage:
-    """`with faulty_storage(seed, rate):` every client of this process and of those it starts meets faults."""
-
-    @contextmanager
-    def faulty(seed: int, rate: float) -> Iterator[None]:
-        upstream = gcs_emulator.rpartition(":")[2]
-        command = [sys.executable, str(PROXY), upstream, str(seed), str(rate)]
-        proxy = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert proxy.stdout is not None
-        address = f"http://127.0.0.1:{proxy.stdout.readline().strip()}"
-        with monkeypatch.context() as patch:
-            patch.setenv("STORAGE_EMULATOR_HOST", address)
-            patch.setenv("TENSORSTORE_GCS_HTTP_URL", address)
-            try:
-                yield
-            finally:
-                print("faults:", proxy.communicate(timeout=10)[0])  # noqa: T201
-
-    return faulty

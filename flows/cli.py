@@ -42,6 +42,7 @@ environment:
 
 COMMANDS = {
     "validate": "check a pipeline file and say what is wrong with it, with line numbers",
+    "render": "print a pipeline with everything worked in, and where each value was written",
     "plan": "say for each stage whether it would run, resume or be reused, and why",
     "diff": "say where two runs or two results begin to differ",
     "run": "run what is not committed yet, then write the report",

@@ -61,6 +61,7 @@ def test_every_module_of_the_flow_process_loads_no_accelerator_library():
     [
         ("--help",),
         ("validate", "pipelines/smoke.yaml"),
+        ("render", "pipelines/smoke.yaml"),
         ("plan", "pipelines/smoke.yaml"),
         ("diff", "pipelines/smoke.yaml", "plan", "plan"),
     ],

@@ -74,10 +74,10 @@ class _Interpolation:
         if area is Area.CONDITION:
             return self._condition(scalar, pieces, path, place)
         whole = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], Scalar) else None
-        if whole and (area is Area.OTHER or (area is Area.INPUT and not isinstance(whole.value, str))):
+        read_again = area is not Area.OTHER or self._scope.keep_cells
+        if whole and area is not Area.RUN_TEXT and not (read_again and isinstance(whole.value, str)):
             return Scalar(whole.value, scalar.place, whole.place)
-        joined = _joined(pieces, read_again=area is not Area.OTHER)
-        return Scalar(joined, scalar.place, whole.place if whole else None)
+        return Scalar(_joined(pieces, read_again), scalar.place, whole.place if whole else None)
 
     def _refuse(self, refused: Refused, path: KeyPath, place: Place) -> None:
         if refused.message is None:
@@ -107,10 +107,9 @@ class _Interpolation:
 
 def _joined(pieces: Pieces, read_again: bool) -> str:
     """The text; one that is read again keeps its escapes."""
-    again = read_again or any(isinstance(piece, Kept) for piece in pieces)
     texts = (_shown_piece(piece) if not isinstance(piece, Scalar) else shown(piece.value) for piece in pieces)
     return "".join(
-        escaped(text) if again and not isinstance(piece, Kept) else text
+        escaped(text) if read_again and not isinstance(piece, Kept) else text
         for piece, text in zip(pieces, texts, strict=True)
     )
 

@@ -1,6 +1,7 @@
 """Loads a pipeline file: text, profile and overrides in, checked nodes out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.spec.build import build_pipeline
@@ -9,12 +10,36 @@ from pipelines.spec.extends import read_with_bases
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.overlay import apply_overrides, apply_profile
 from pipelines.spec.sections import OverlaySection
-from pipelines.spec.tree import Entry, Table
+from pipelines.spec.tree import Entry, Table, Tree
 from pipelines.spec.validation import validate
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A pipeline and the text that it was made of.
+
+    Attributes:
+        pipeline: checked.
+        tree: the file with profile and overrides over it, references still in it.
+        profile: what the profile says, if one was chosen.
+    """
+
+    pipeline: Pipeline
+    tree: Table
+    profile: Tree | None
 
 
 def load_pipeline(path: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> Pipeline:
     """The pipeline in a file, with a profile over it and `a.b=VALUE` overrides over that.
+
+    Raises:
+        SpecError: the file cannot be read or is no valid pipeline; all that was found stands in it.
+    """
+    return load_with_text(path, profile, overrides).pipeline
+
+
+def load_with_text(path: Path, profile: str | None = None, overrides: Sequence[str] = ()) -> Loaded:
+    """The pipeline of `load_pipeline` with the text that it was made of.
 
     Every other profile is checked as well, each over the file and the overrides of parameters.
 
@@ -36,7 +61,7 @@ def load_pipeline(path: Path, profile: str | None = None, overrides: Sequence[st
             _check_profile(tree, path, name, profiles, params, problems)
     problems.raise_if_any()
     assert pipeline is not None, "a pipeline that is not built was reported"
-    return pipeline
+    return Loaded(pipeline, chosen, profiles[profile].value if profile else None)
 
 
 def _profiles(tree: Table) -> dict[str, Entry]:

@@ -72,6 +72,17 @@ def to_plain(tree: Tree) -> JsonValue:
             return {key: to_plain(entry.value) for key, entry in entries.items()}
 
 
+def from_plain(value: JsonValue, place: Place) -> Tree:
+    """A tree of bare values that all have one place."""
+    match value:
+        case list():
+            return Items(tuple(from_plain(item, place) for item in value), place)
+        case dict():
+            return Table({key: Entry(place, from_plain(item, place)) for key, item in value.items()}, place)
+        case _:
+            return Scalar(value, place)
+
+
 def to_json(tree: Tree) -> str:
     """The bare values as JSON text; infinities and NaN keep their YAML meaning and are refused by validation."""
     return json.dumps(to_plain(tree))
@@ -109,10 +120,11 @@ def lookup(tree: Tree, path: KeyPath) -> Tree | None:
     return tree
 
 
-def replace(tree: Tree, path: KeyPath, value: ScalarValue) -> Tree:
+def replace(tree: Tree, path: KeyPath, value: Tree | ScalarValue) -> Tree:
     """The tree with the value at a path replaced, if there is one."""
     if not path:
-        return Scalar(value, tree.place, tree.origin if isinstance(tree, Scalar) else None)
+        origin = tree.origin if isinstance(tree, Scalar) else None
+        return value if isinstance(value, Scalar | Items | Table) else Scalar(value, tree.place, origin)
     first, rest = path[0], path[1:]
     if isinstance(tree, Table) and isinstance(first, str) and first in tree.entries:
         entry = tree.entries[first]

@@ -49,6 +49,7 @@ def build_stage(draft: Draft, wiring: Wiring, path: Path) -> StageNode | None:
         cache=section.cache.mode,
         resume=_resume(section.resume),
         on_conflict=section.on_conflict,
+        identity=section.identity,
     )
 
 

@@ -46,6 +46,7 @@ class Identity:
         rev: from the pipeline.
         config: its settings.
         inputs: by name.
+        strict: what a strict identity holds beside; others have none.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Identity:
     rev: int
     config: StageConfigBase
     inputs: Mapping[str, StoredIdentity | ExternalIdentity]
+    strict: Mapping[str, str] | None = None
 
 
 def identity_payload(identity: Identity, digest_of: DigestOf, salt: str | None = None) -> bytes:
@@ -69,6 +71,8 @@ def identity_payload(identity: Identity, digest_of: DigestOf, salt: str | None =
         "with": _settings(identity.config, digest_of),
         "inputs": {name: _input(value) for name, value in identity.inputs.items()},
     }
+    if identity.strict is not None:
+        payload["strict"] = dict(identity.strict)
     if salt is not None:
         payload["salt"] = salt
     return json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

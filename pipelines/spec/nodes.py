@@ -19,6 +19,8 @@ ResumePolicy = Literal["eager", "fresh", "none"]
 """Which saved steps count: of any attempt of the key, of this run's attempts, or none."""
 OnConflict = Literal["wait", "fail", "takeover"]
 """What to do when another run works on the same stage."""
+IdentityMode = Literal["declared", "strict"]
+"""Whether a key holds what a result is meant to depend on, or source, hardware and compiler too."""
 ParamValue = bool | int | float | str
 
 
@@ -152,6 +154,7 @@ class StageNode:
     cache: CacheMode = "use"
     resume: Resume = Resume()
     on_conflict: OnConflict = "wait"
+    identity: IdentityMode = "declared"
 
 
 @dataclass(frozen=True)

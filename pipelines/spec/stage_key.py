@@ -9,6 +9,7 @@ from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, 
 from pipelines.spec.nodes import CacheMode, ExternalSource, Pipeline, StageNode
 from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.selection import Selection
+from pipelines.spec.strict_identity import strict_part
 from stages.catalog import STAGES
 from stages.contract import SourceRef
 from stages.errors import UserError
@@ -70,7 +71,8 @@ class StageKeys:
         """
         sources: dict[str, SourceRef] = {}
         inputs = {name: stored.get(name) or self._external(node, name, sources) for name in node.inputs}
-        identity = Identity(node.kind, STAGES[node.kind].version, node.rev, node.config, inputs)
+        strict = self._strict(node) if node.identity == "strict" else None
+        identity = Identity(node.kind, STAGES[node.kind].version, node.rev, node.config, inputs, strict)
 
         def digest_of(uri: str) -> str:
             sources[uri] = self._resolve(uri)
@@ -85,6 +87,12 @@ class StageKeys:
         except UserError as error:
             raise SpecError.at(node.place, str(error), ("stages", node.id, "with")) from error
         return Identified(key_of(payload), payload, sources, run_salt)
+
+    def _strict(self, node: StageNode) -> dict[str, str]:
+        if node.resources.python is not None:
+            message = "`identity: strict` needs the interpreter that runs the pipeline: leave `resources.python` out"
+            raise SpecError.at(node.place, message, ("stages", node.id))
+        return strict_part(node.kind, node.resources)
 
     def _mode(self, node: StageNode) -> CacheMode:
         """A stage that is left out is taken as any run left it."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from pipelines.spec.durations import Duration
-from pipelines.spec.nodes import Accelerator, CacheMode, Cause, OnConflict, ResumePolicy
+from pipelines.spec.nodes import Accelerator, CacheMode, Cause, IdentityMode, OnConflict, ResumePolicy
 from stages.contract import Strict
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
@@ -124,6 +124,8 @@ class DefaultsSection(Strict):
     """What an attempt goes on from."""
     on_conflict: OnConflict = "wait"
     """What to do when another run works on the same stage: wait for its result, fail, or take the work over."""
+    identity: IdentityMode = "declared"
+    """`strict` has a stage run again when its source, the hardware or the compiler changed, for comparing bits."""
     resources: ResourcesSection = ResourcesSection()
     """Where a stage runs."""
 

@@ -1,13 +1,11 @@
 """What an attempt starts from: saved steps by the stage's policy, and what earlier attempts taught."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pipelines.spec.resume_points import resume_points
 from stages.contract import ProgressPoint
 from stages.store.attempts import AttemptRecord, attempt_names, read_attempt
-from stages.store.progress import ProgressSurvey, survey_progress
 from tasks.crash_loop import failures_in_place, point_to_leave_out
 from tasks.memory_relief import lowered_settings
 from tasks.stage_work import StageWork
@@ -42,7 +40,7 @@ def find_start(work: StageWork) -> AttemptStart:
     names = attempt_names(work.store, work.paths)
     records = (read_attempt(work.store, work.paths, name) for name in reversed(names[-NUM_RECORDS:]))
     history = tuple(record for record in records if record is not None)
-    survey = _survey(work) if names and work.node.resume.policy != "none" else ProgressSurvey([], [])
+    survey = resume_points(work.store, work.paths, work.node.resume.policy, work.run_id, NUM_POINTS)
     newest = survey.points[0] if survey.points else None
     left_out = point_to_leave_out(failures_in_place(history, datetime.now(UTC)), newest)
     lowered = lowered_settings(work.node.config, work.node.retry.on_oom, history, work.run_id)
@@ -53,17 +51,3 @@ def find_start(work: StageWork) -> AttemptStart:
         notes.append(f"lowered for want of memory: {', '.join(f'{name} {value}' for name, value in lowered.items())}")
     points = tuple(point for point in survey.points if point != left_out)
     return AttemptStart(history, points, left_out, lowered, tuple(notes))
-
-
-def _survey(work: StageWork) -> ProgressSurvey:
-    counts = _of_this_run(work) if work.node.resume.policy == "fresh" else None
-    return survey_progress(work.store, work.paths, counts, NUM_POINTS)
-
-
-def _of_this_run(work: StageWork) -> Callable[[str], bool]:
-    @functools.cache
-    def counts(attempt: str) -> bool:
-        record = read_attempt(work.store, work.paths, attempt)
-        return record is not None and record.run_id == work.run_id
-
-    return counts

@@ -93,7 +93,7 @@ class _Planner:
         self._store = store
         self._selection = selection
         self._keys = StageKeys(pipeline, store, selection, run_id, before)
-        self._decider = StageDecider(store, history, claims=run_id is not None, deep=deep)
+        self._decider = StageDecider(store, history, run_id, deep)
         self._absent: set[str] = set()
         self._unknown: dict[str, str] = {}
         self.aliases = PlanAliases(store, {} if before is None else before.aliases)

@@ -8,24 +8,24 @@ from pipelines.spec.explain import changes_since, reason_to_run
 from pipelines.spec.history import History
 from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import PlannedNode
+from pipelines.spec.resume_points import resume_points
 from pipelines.spec.stage_key import Identified
 from stages.store.conditional import ConditionalStore
 from stages.store.holder import Holder, is_gone, this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import LeaseRecord
 from stages.store.manifest import claim_manifest, read_manifest, why_lost
-from stages.store.progress import committed_points
 from stages.store.records import read_record
 
 
 class StageDecider:
     """Looks stages up in a store, for one plan."""
 
-    def __init__(self, store: ConditionalStore, history: History, claims: bool, deep: bool) -> None:
-        """`claims`: what is reused is kept from the garbage collector; `deep`: by the checksum of every file."""
+    def __init__(self, store: ConditionalStore, history: History, run_id: str | None, deep: bool) -> None:
+        """For a run, what is reused is kept from the garbage collector; `deep`: check every file's bytes."""
         self._store = store
         self._history = history
-        self._claims = claims
+        self._run_id = run_id
         self._deep = deep
         self._first_with: dict[str, str] = {}
 
@@ -39,7 +39,7 @@ class StageDecider:
             reuse = PlannedNode(node, "reuse", f"same as {same_as}", manifest=first.manifest, same_as=same_as)
             return identified.of(reuse)
         paths = StagePaths(node.kind, identified.key)
-        manifest = claim_manifest(self._store, paths) if self._claims else read_manifest(self._store, paths)
+        manifest = claim_manifest(self._store, paths) if self._run_id is not None else read_manifest(self._store, paths)
         if manifest is None:
             return None
         damage = find_damage(self._store, manifest, self._deep)
@@ -56,15 +56,16 @@ class StageDecider:
 
     def _to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
         paths = StagePaths(node.kind, identified.key)
-        points = [] if node.resume.policy == "none" else committed_points(self._store, paths)
-        step = points[0].step if points else None
+        survey = resume_points(self._store, paths, node.resume.policy, self._run_id, limit=1)
+        step = survey.points[0].step if survey.points else None
         lease = self._live_lease(paths)
         if lease is not None and node.on_conflict != "takeover":
             reason = _waiting(lease, step, fails=node.on_conflict == "fail")
             return PlannedNode(node, "wait", reason, resume_step=step, holder=lease.holder)
         taken = f"; takes it over from {_name(lease.holder)}" if lease is not None else ""
-        if points:
-            reason = f"from step {step} of attempt {points[0].attempt.partition('-')[0]}{taken}"
+        if survey.points:
+            newer = "".join(f"; {text}" for text in survey.passed_over)
+            reason = f"from step {step} of attempt {survey.points[0].attempt.partition('-')[0]}{newer}{taken}"
             return PlannedNode(node, "resume", reason, resume_step=step)
         if identified.salt is not None:
             return PlannedNode(

@@ -6,10 +6,10 @@ from pipelines.spec.damage import damage_reason, find_damage
 from pipelines.spec.drift import drift_since
 from pipelines.spec.explain import changes_since, reason_to_run
 from pipelines.spec.history import History
-from pipelines.spec.nodes import StageNode
+from pipelines.spec.nodes import StageNode, StageOutput
 from pipelines.spec.planned import PlannedNode
 from pipelines.spec.resume_points import resume_points
-from pipelines.spec.stage_key import Identified
+from pipelines.spec.stage_key import REFRESH_SALT, Identified
 from stages.store.conditional import ConditionalStore
 from stages.store.holder import Holder, is_gone, this_holder
 from stages.store.layout import StagePaths
@@ -45,14 +45,20 @@ class StageDecider:
         damage = find_damage(self._store, manifest, self._deep)
         if damage is not None:
             return identified.of(PlannedNode(node, "run", damage_reason(manifest, damage), damage=damage))
-        self._first_with[identified.key] = node.id
+        self._lead(node, identified)
         reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
         return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest, drift=drift_since(manifest)))
 
     def to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
         """Run a stage that is not committed, resume it, or wait for another run that works on it."""
-        self._first_with[identified.key] = node.id
+        self._lead(node, identified)
         return identified.of(self._to_run(node, identified, planned))
+
+    def _lead(self, node: StageNode, identified: Identified) -> None:
+        """Have later nodes of this key rely on this one, unless it waits for more than they do and may never run."""
+        takes_from = {value.stage for value in node.inputs.values() if isinstance(value, StageOutput)}
+        if node.condition is None and takes_from.issuperset(node.needs):
+            self._first_with[identified.key] = node.id
 
     def _to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:
         paths = StagePaths(node.kind, identified.key)
@@ -68,9 +74,8 @@ class StageDecider:
             reason = f"from step {step} of attempt {survey.points[0].attempt.partition('-')[0]}{newer}{taken}"
             return PlannedNode(node, "resume", reason, resume_step=step)
         if identified.salt is not None:
-            return PlannedNode(
-                node, "run", f"cache {'refresh' if identified.salt.startswith('run ') else 'off'}{taken}"
-            )
+            mode = "refresh" if identified.salt.startswith(REFRESH_SALT) else "off"
+            return PlannedNode(node, "run", f"cache {mode}{taken}")
         lost = why_lost(self._store, paths)
         if lost is not None:
             return PlannedNode(node, "run", f"{lost}{taken}")

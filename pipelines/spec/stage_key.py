@@ -17,6 +17,9 @@ from stages.sources.resolve import resolve
 from stages.store.conditional import ConditionalStore
 from stages.store.salts import read_salt, write_salt
 
+REFRESH_SALT = "run "
+"""What the salt of a refreshed stage begins with; the run's id follows."""
+
 
 @dataclass(frozen=True)
 class Identified:
@@ -106,7 +109,7 @@ class StageKeys:
                 return None
             case "refresh":
                 assert self._run_id is not None, "`why_unknown` looks first"
-                return f"run {self._run_id}"
+                return f"{REFRESH_SALT}{self._run_id}"
             case "off":
                 known = self._before.nodes[node.id].salt if self._before is not None else None
                 return known or f"once {uuid.uuid4().hex}"

@@ -1,11 +1,12 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from pipelines.actions.gate_eval import evaluate_gate, metric_difference
+from pipelines.actions.gate_eval import evaluate_condition, evaluate_gate, metric_difference
 from pipelines.actions.reports import Report
-from pipelines.spec.nodes import GateNode
+from pipelines.spec.nodes import Condition, GateNode
 from pipelines.spec.references import OutputReference
+from pipelines.spec.require import ReportReference, parse_condition
 from stages.errors import UserError
 
 MakeGate = Callable[..., GateNode]
@@ -16,7 +17,10 @@ def report(right: int, total: int = 100, truncated: float = 0.1) -> Report:
     return Report({"accuracy": right / total, "truncated_rate": truncated}, rows)
 
 
-REPORTS = {OutputReference("tuned", "report"): report(60), OutputReference("base", "report"): report(40)}
+REPORTS: Mapping[ReportReference, Report] = {
+    OutputReference("tuned", "report"): report(60),
+    OutputReference("base", "report"): report(40),
+}
 BASE = "'${stages.base.outputs.report}'"
 
 
@@ -81,7 +85,7 @@ def test_a_difference_needs_samples_of_its_metric(gate: MakeGate) -> None:
 
 
 def test_a_difference_of_reports_about_other_samples_is_refused(gate: MakeGate) -> None:
-    reports = REPORTS | {OutputReference("base", "report"): report(40, total=90)}
+    reports = {**REPORTS, OutputReference("base", "report"): report(40, total=90)}
     with pytest.raises(UserError, match="10 only in the first"):
         evaluate_gate(gate(f"delta(accuracy, {BASE}) > 0"), reports)
 
@@ -89,3 +93,36 @@ def test_a_difference_of_reports_about_other_samples_is_refused(gate: MakeGate) 
 def test_the_difference_of_a_report_to_itself_is_nothing() -> None:
     interval = metric_difference(report(60), report(60), "accuracy")
     assert (interval.mean, interval.low, interval.high) == (0.0, 0.0, 0.0)
+
+
+# --- if ------------------------------------------------------------------------------------------
+
+TUNED = "${stages.tuned.outputs.report.accuracy}"
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("7 == 7.0", True),
+        ("'long' == 'short'", False),
+        ("'long' != 'short' and not false", True),
+        ("true == false", False),
+        (f"{TUNED} >= 0.6", True),
+        (f"{TUNED} > 0.6 or 1 > 2", False),
+    ],
+)
+def test_a_condition_is_decided_on_values_and_on_metrics_of_reports(text: str, holds: bool) -> None:
+    condition = Condition(text, parse_condition(text), ())
+    assert evaluate_condition(condition, REPORTS).passed == holds
+
+
+def test_a_condition_shows_the_numbers_that_it_was_decided_on() -> None:
+    text = f"{TUNED} >= 0.9"
+    outcome = evaluate_condition(Condition(text, parse_condition(text), ()), REPORTS)
+    assert str(outcome) == f"failed: {text} (accuracy of tuned = 0.6)"
+
+
+def test_a_condition_on_an_unknown_metric_is_refused() -> None:
+    text = "${stages.tuned.outputs.report.acuracy} > 0.5"
+    with pytest.raises(UserError, match=r"if `\$.*`: the report has no metric `acuracy` \(did you mean"):
+        evaluate_condition(Condition(text, parse_condition(text), ()), REPORTS)

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.actions.reports import read_report
+from pipelines.actions.reports import read_metrics, read_report
 from stages.contract import ReportArtifact
 from stages.errors import StorageError
-from stages.store.conditional import ConditionalStore
+from stages.store.conditional import ConditionalStore, CorruptObjectError
 from stages.store.local import LocalStore
 from stages.store.manifest import Manifest
 from stages.store.memory import MemoryStore
@@ -85,3 +85,24 @@ def test_a_damaged_report_is_refused(tmp_path: Path) -> None:
     file.write_text("{}\n")
     with pytest.raises(StorageError, match="samples"):
         read_report(store, manifest, "report", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_metrics_are_read_without_the_samples(kind: str, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store") if kind == "local" else MemoryStore("memory://metrics")
+    manifest = stored(store, tmp_path, {"artifact.json": report_files([])["artifact.json"]})
+    report = read_metrics(store, manifest, "report")
+    assert (report.metrics, report.samples) == ({"accuracy": 0.5}, {})
+
+
+def test_metrics_whose_bytes_changed_are_refused(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    manifest = stored(store, tmp_path, report_files([]))
+    file = Path(store.location(f"{manifest.output_folder('report')}/artifact.json"))
+    file.chmod(0o644)
+    file.write_text(ReportArtifact(metrics={"accuracy": 0.9}).model_dump_json())
+    with pytest.raises(CorruptObjectError, match="was changed since; `--verify deep` has it made again"):
+        read_metrics(store, manifest, "report")
+    file.unlink()
+    with pytest.raises(CorruptObjectError, match="is gone"):
+        read_metrics(store, manifest, "report")

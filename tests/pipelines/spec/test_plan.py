@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -190,6 +191,21 @@ def test_a_result_with_changed_files_is_made_again(load: Load, store: LocalStore
     assert make_plan(load(), store).nodes["sft"].reason == "1 of 4 objects missing or changed: run again"
 
 
+def test_a_deep_check_compares_the_bytes_themselves(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
+    commit_all(make_plan(load(), store))
+    manifest = make_plan(load(), store).nodes["sft"].manifest
+    assert manifest is not None
+    file = Path(store.location(f"{manifest.output_folder('report')}/data.bin"))
+    stat = file.stat()
+    file.chmod(0o644)
+    file.write_bytes(bytes(reversed(file.read_bytes())))
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert not make_plan(load(), store).has_work
+    assert reasons(make_plan(load(), store, verify="deep"), "run") == {
+        "sft": "1 of 4 objects missing or changed: run again"
+    }
+
+
 def test_a_quarantined_result_says_why(load: Load, store: LocalStore, commit_all: CommitAll) -> None:
     commit_all(make_plan(load(), store))
     quarantine(store, paths(make_plan(load(), store), "data"), "crc32c differs")
@@ -216,6 +232,16 @@ def test_nodes_with_equal_keys_run_once(load: Load, store: LocalStore, commit_al
     assert plan.nodes["eval_again"].reason == "same as eval_base"
     commit_all(plan)
     assert make_plan(load(replace=TWIN), store).nodes["eval_again"].manifest is not None
+
+
+@pytest.mark.parametrize("more", ["needs: [sft]", 'if: "1 == 1"'])
+def test_a_node_does_not_rely_on_a_twin_that_waits_for_more(load: Load, store: LocalStore, more: str) -> None:
+    waits = {"  eval_base:\n    uses: evaluation\n": f"  eval_base:\n    uses: evaluation\n    {more}\n"}
+    plan = make_plan(load(replace=TWIN | waits), store)
+    assert plan.nodes["eval_again"].key == plan.nodes["eval_base"].key
+    same_as = {node_id: plan.nodes[node_id].same_as for node_id in ("eval_again", "eval_base")}
+    assert same_as["eval_again"] is None
+    assert same_as["eval_base"] in (None, "eval_again")
 
 
 # --- selection and force -------------------------------------------------------------------------

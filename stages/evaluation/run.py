@@ -12,6 +12,7 @@ from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.records import Row, read_dataset
 from stages.engine.models.source import check_length, load_model
 from stages.engine.rewards.catalog import REWARDS
+from stages.engine.rewards.scoring import score
 from stages.engine.rollout.native.sampler import NativeSampler
 from stages.engine.rollout.together import sample_together
 from stages.errors import PreemptedError
@@ -71,7 +72,7 @@ def _score(row: Row, reply: str, num_tokens: int, ended: bool, config: Evaluatio
         "prompt": row.messages[-1].content,
         "response": reply,
         "answer": row.answer,
-        "accuracy": REWARDS[config.accuracy](reply, row.answer),
+        "accuracy": score(REWARDS[config.accuracy], reply, row.answer, row.id),
         "strict_accuracy": REWARDS["exact"](reply, row.answer),
         "truncated": float(not ended),
         "response_tokens": num_tokens,

@@ -11,15 +11,17 @@ from stages.engine.data.chat import Chat
 from stages.engine.data.records import Row
 from stages.engine.models.lora import Weights
 from stages.engine.rewards.catalog import Reward
+from stages.engine.rewards.scoring import score
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
 from stages.engine.rollout.together import sample_together
 
 
 class Prompt(NamedTuple):
-    """A prompt in ids, and the answer that its responses are scored against."""
+    """A prompt in ids, the answer that its responses are scored against, and the id of its row."""
 
     ids: list[int]
     answer: str
+    row: str
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Rollout:
 
 def make_prompts(rows: Sequence[Row], chat: Chat) -> list[Prompt]:
     """Every row's prompt, in the rows' order."""
-    return [Prompt(chat.prompt_ids(row.messages), row.answer) for row in rows]
+    return [Prompt(chat.prompt_ids(row.messages), row.answer, row.id) for row in rows]
 
 
 def collect(
@@ -70,7 +72,7 @@ def collect(
     chosen = [prompts[row] for row in rows]
     responses = sample_together(sampler, weights, [prompt.ids for prompt in chosen], rows, step)
     rewards = [
-        [reward(chat.reply_text(response), prompt.answer) for response in group]
+        [score(reward, chat.reply_text(response), prompt.answer, prompt.row) for response in group]
         for prompt, group in zip(chosen, responses.tokens, strict=True)
     ]
     return Rollout(chosen, responses, np.array(rewards, np.float32))

@@ -18,7 +18,7 @@ from stages.engine.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
-PROMPTS = [Prompt([1, 90, 91, 40 + n], "") for n in range(3)]
+PROMPTS = [Prompt([1, 90, 91, 40 + n], "", f"row-{n}") for n in range(3)]
 TOKENS = [[(60, 2), (61, 62, 2)], [(63, 2), (64, 2)], [(65, 66, 67), (68, 2)]]
 LOGPROBS = -np.ones((3, 2, 3), np.float32)
 ADVANTAGES = np.array([[0.7, -0.7], [9.0, 9.0], [-0.3, 0.3]], np.float32)

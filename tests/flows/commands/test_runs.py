@@ -54,7 +54,7 @@ def test_the_newest_run_comes_first_with_its_time_its_nodes_and_its_page(
 ) -> None:
     assert main(["runs", str(history)]) == 0
     heading, newest, oldest = capsys.readouterr().out.splitlines()
-    assert heading.split() == "started (UTC) outcome time stages and gates run".split()
+    assert heading.split() == ["started", "(UTC)", "outcome", "time", "stages", "and", "gates", "run"]
     assert newest.startswith("2026-03-01 05:00:00  failed ")
     assert "1 stopped, 1 skipped" in newest
     assert oldest.startswith("2026-03-01 03:00:00  failed (tpu)  2 min 05 s  2 reused, 1 done, 1 failed ")

@@ -96,7 +96,8 @@ class Graph:
         if instances[0].id == group:
             raise UnknownNodeError(f"`{group}` is a single stage: leave out `[{selector}]`")
         if selector is None and not bare:
-            raise UnknownNodeError(f"`{group}` is fanned out: write `{instances[0].id}`, or `{group}[*]` for the list")
+            ways = f"`{instances[0].id}` is one of it, `{group}[*]` the list, and `for_each: {group}` goes with each"
+            raise UnknownNodeError(f"`{group}` is fanned out: {ways}")
         ids = tuple(instance.id for instance in instances if selects(selector or "*", instance))
         if not ids:
             more = ", …" if len(instances) > _SHOWN_INSTANCES else ""

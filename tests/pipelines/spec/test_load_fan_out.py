@@ -136,8 +136,8 @@ CASES: dict[str, tuple[dict[str, str], list[str]]] = {
         {'candidates: "${stages.sft[*].outputs': 'candidates: "${stages.sft.outputs'},
         [
             (
-                "33:7: stages.best.inputs.candidates: `sft` is fanned out: write `sft[lr=0.001,steps=4]`, "
-                "or `sft[*]` for the list"
+                "33:7: stages.best.inputs.candidates: `sft` is fanned out: `sft[lr=0.001,steps=4]` is one of it, "
+                "`sft[*]` the list, and `for_each: sft` goes with each"
             )
         ],
     ),

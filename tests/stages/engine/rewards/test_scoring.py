@@ -10,7 +10,5 @@ def test_a_response_is_scored() -> None:
 
 
 def test_an_answer_that_no_reward_can_judge_by_is_told_with_its_row() -> None:
-    with pytest.raises(
-        UserError, match="^row 'row-1': the reward last_integer needs an int"
-    ):
+    with pytest.raises(UserError, match="row 'row-1': the reward last_integer needs an integer"):
         score(last_integer, "It is 7.", "x", "row-1")

@@ -17,16 +17,17 @@ LINES = {
     "bad_reference": "9:14: stages.sft.inputs.model: bad reference `${param.base_model}`: "
     "expected `${params.NAME}` (did you mean `params`?)",
     "cycle": "16:13: stages.sft.needs.0: stages wait for each other: sft → eval_sft → sft",
-    "divides_what_makes_the_result": "9:22: stages.sft.retry.on_oom.batch_size: no whole number that changes how a stage "
-    "runs but not its result; there is `save_every_steps`, `train_micro_batch`",
+    "divides_what_makes_the_result": "9:22: stages.sft.retry.on_oom.batch_size: no whole number that changes how a "
+    "stage runs but not its result; there is `save_every_steps`, `train_micro_batch`",
     "duplicate_key": "15:7: stages.sft.with.num_steps: duplicate key (first in line 13)",
     "empty_matrix": "9:14: stages.sft.matrix.rate: expected a list of at least one value",
-    "environment_in_an_input": "9:14: stages.sft.inputs.model: `${env.HOME}` cannot stand in `inputs`, which is the same "
-    "for everybody who runs the file: use a parameter",
+    "environment_in_an_input": "9:14: stages.sft.inputs.model: `${env.HOME}` cannot stand in `inputs`, which is the "
+    "same for everybody who runs the file: use a parameter",
     "extends_itself": "3:1: extends: files extend each other: extends_itself.yaml → extends_itself.yaml",
-    "fanned_out_taken_as_one": "19:14: stages.eval_sft.inputs.model: `sft` is fanned out: `sft[rate=0.001]` is one of it, "
-    "`sft[*]` the list, and `for_each: sft` goes with each",
-    "for_each_over_one": "18:5: stages.eval_sft.for_each: `sft` is a single stage: it has neither `matrix` nor `for_each`",
+    "fanned_out_taken_as_one": "19:14: stages.eval_sft.inputs.model: `sft` is fanned out: `sft[rate=0.001]` is one of "
+    "it, `sft[*]` the list, and `for_each: sft` goes with each",
+    "for_each_over_one": "18:5: stages.eval_sft.for_each: `sft` is a single stage: it has neither `matrix` nor "
+    "`for_each`",
     "human_gate_on_nothing": "16:3: stages.approve.needs: required, but missing",
     "metric_of_no_report": "9:5: stages.sft.if: column 1: `accuracy` of which report? Here a metric is "
     "`${stages.ID.outputs.report.accuracy}` in `accuracy > 0.5`",

@@ -4,6 +4,7 @@ from stages.store.committed import CommittedStage, list_committed
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.manifest import read_manifest, read_spec
+from stages.store.records import UnreadableRecordError
 from stages.store.runs import RunRecord, list_runs, read_run
 
 RUNS_READ = 3
@@ -50,7 +51,14 @@ class History:
     def _earlier_runs(self) -> list[RunRecord]:
         if self._runs is None:
             newest = list_runs(self._store, self._pipeline)[-RUNS_READ:]
-            found = [read_run(self._store, self._pipeline, run_id) for run_id in reversed(newest)]
+            found = [self._run(run_id) for run_id in reversed(newest)]
             records = [record for record in found if record is not None]
             self._runs = sorted(records, key=lambda record: record.profile != self._profile)
         return self._runs
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        """A run; none if another version of Temper wrote it, which is no reason not to plan."""
+        try:
+            return read_run(self._store, self._pipeline, run_id)
+        except UnreadableRecordError:
+            return None

@@ -15,7 +15,7 @@ from stages.contract import SourceRef
 from stages.errors import UserError
 from stages.sources.resolve import resolve
 from stages.store.conditional import ConditionalStore
-from stages.store.salts import read_salt, write_salt
+from stages.store.salts import read_salt, salted_keys, write_salt
 
 REFRESH_SALT = "run "
 """What the salt of a refreshed stage begins with; the run's id follows."""
@@ -60,6 +60,7 @@ class StageKeys:
         self._run_id = run_id
         self._before = before
         self._resolved: dict[str, SourceRef] = {}
+        self._salted = salted_keys(store)
 
     def why_unknown(self, node: StageNode) -> str | None:
         """Why a stage has no key yet, apart from its inputs."""
@@ -115,8 +116,10 @@ class StageKeys:
                 return known or f"once {uuid.uuid4().hex}"
 
     def _lasting_salt(self, node: StageNode, plain_key: str) -> str | None:
-        forced = node.id in self._selection.force
-        return write_salt(self._store, plain_key) if forced else read_salt(self._store, plain_key)
+        if node.id in self._selection.force:
+            self._salted |= {plain_key}
+            return write_salt(self._store, plain_key)
+        return read_salt(self._store, plain_key) if plain_key in self._salted else None
 
     def _external(self, node: StageNode, name: str, sources: dict[str, SourceRef]) -> ExternalIdentity:
         value = node.inputs[name]

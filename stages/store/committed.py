@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths, kind_folder
 from stages.store.manifest import Manifest, read_manifest, read_spec
+from stages.store.records import UnreadableRecordError
 
 NEWEST = 50
 """Results that are looked at when nobody says otherwise."""
@@ -23,7 +24,8 @@ class CommittedStage:
 def list_committed(store: ConditionalStore, kind: str, newest: int = NEWEST) -> list[CommittedStage]:
     """The results of a kind that were committed last, newest first, by one listing and a few reads at once.
 
-    At most `newest` manifests are read; those among them that are quarantined or swept are left out.
+    At most `newest` manifests are read; those among them that are quarantined or swept, or that another version of
+    Temper wrote which this one does not read, are left out.
     """
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         found = list(pool.map(lambda key: _read(store, StagePaths(kind, key)), _newest_keys(store, kind, newest)))
@@ -41,5 +43,8 @@ def _newest_keys(store: ConditionalStore, kind: str, newest: int) -> list[str]:
 
 
 def _read(store: ConditionalStore, paths: StagePaths) -> CommittedStage | None:
-    manifest, payload = read_manifest(store, paths), read_spec(store, paths)
+    try:
+        manifest, payload = read_manifest(store, paths), read_spec(store, paths)
+    except UnreadableRecordError:
+        return None
     return CommittedStage(manifest, payload) if manifest is not None and payload is not None else None

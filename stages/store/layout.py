@@ -6,6 +6,7 @@ MARKER = "v1/.store.json"
 """Says that this is a store."""
 STAGES_FOLDER = "v1/stages"
 RUNS_FOLDER = "v1/runs"
+SALTS_FOLDER = "v1/salts"
 ALIASES_FOLDER = "v1/aliases"
 APPROVALS_FOLDER = "v1/approvals"
 
@@ -122,7 +123,7 @@ def run_folder(pipeline: str, year: int, run_id: str) -> str:
 
 def salt_path(key: str) -> str:
     """What `--force` added to a stage's identity."""
-    return f"v1/salts/{key}.json"
+    return f"{SALTS_FOLDER}/{key}.json"
 
 
 def alias_path(name: str) -> str:

@@ -10,6 +10,10 @@ from stages.store.conditional import ConditionalStore, PreconditionFailed
 R = TypeVar("R", bound=BaseModel)
 
 
+class UnreadableRecordError(StorageError):
+    """An object holds no record of the kind that is expected; another version of Temper may have written it."""
+
+
 def encode(record: BaseModel) -> bytes:
     """JSON that people can read too."""
     return record.model_dump_json(indent=1).encode() + b"\n"
@@ -19,14 +23,14 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
     """The record in an object's bytes.
 
     Raises:
-        StorageError: it is none of this kind; another version of Temper may have written it.
+        UnreadableRecordError: it is none of this kind.
     """
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise StorageError(
+        raise UnreadableRecordError(
             f"{where}: no {kind.__name__} that this version reads ({field}: {first['msg']}); "
             "use the version of Temper that wrote it"
         ) from error

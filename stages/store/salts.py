@@ -4,7 +4,7 @@ import uuid
 
 from stages.contract import Strict
 from stages.store.conditional import ConditionalStore, PreconditionFailed
-from stages.store.layout import salt_path
+from stages.store.layout import SALTS_FOLDER, salt_path
 from stages.store.records import encode, read_record
 
 
@@ -18,6 +18,12 @@ def read_salt(store: ConditionalStore, key: str) -> str | None:
     """The salt of the stage whose unsalted key is `key`, or None if it was never forced."""
     record = read_record(store, salt_path(key), Salt)
     return None if record is None else record.salt
+
+
+def salted_keys(store: ConditionalStore) -> frozenset[str]:
+    """The unsalted keys of all stages that were ever forced, by one listing."""
+    names = (listed.path.rpartition("/")[2] for listed in store.list(SALTS_FOLDER))
+    return frozenset(name.removesuffix(".json") for name in names)
 
 
 def write_salt(store: ConditionalStore, key: str) -> str:

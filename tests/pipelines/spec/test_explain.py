@@ -73,6 +73,17 @@ def test_a_changed_input_is_followed_to_the_first_field_that_differs(
     assert plan.nodes["eval_sft"].reason == f"input dataset changed ({data}); input model changed ({sft})"
 
 
+def test_records_of_another_version_explain_nothing_and_stop_no_plan(
+    load: Load, store: LocalStore, commit_all: CommitAll
+) -> None:
+    plan = make_plan(load(), store)
+    commit_all(plan)
+    store.create("v1/runs/small/2027/20270101T000000Z-aaaaaaaa/run.json", b'{"from": "later"}')
+    store.create(f"v1/stages/sft/{'0' * 64}/manifest.json", b'{"state": "committed", "from": "later"}')
+    store.create(f"v1/stages/sft/{'0' * 64}/spec.json", b"{}")
+    assert make_plan(load("stages.sft.rev=1"), store).nodes["sft"].reason == "rev: 0 → 1"
+
+
 class CountsReads(LocalStore):
     reads = 0
 

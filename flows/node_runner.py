@@ -13,7 +13,7 @@ from flows.run_page import RunPage
 from flows.this_flow_run import ThisFlowRun
 from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import PlannedNode
-from stages.store.runs import RunStage
+from stages.store.runs import RunStage, StageOutcome
 from tasks.artifacts import Artifacts
 from tasks.run_stage import is_retriable, run_stage
 from tasks.settle_node import ENDS, settle_node
@@ -32,7 +32,7 @@ class NodeRunner:
         self._finished: SimpleQueue[str] = SimpleQueue()
         self._futures: dict[str, PrefectFuture[State[StageDone]]] = {}
         self._running: set[str] = set()
-        self._shown: set[str] = set()
+        self._shown: dict[str, StageOutcome] = {}
 
     def run_ready(self) -> None:
         """Start every node as soon as what it needs is there, until nothing runs and nothing can."""
@@ -83,7 +83,6 @@ class NodeRunner:
 
     def _settle(self, node_id: str, future: PrefectFuture[State[StageDone]]) -> None:
         result: object = future.result(raise_on_failure=False)
-        self._shown.add(node_id)
         if isinstance(result, StageDone):
             self._run.done(node_id, result)
             if result.state != "Reused":
@@ -91,13 +90,14 @@ class NodeRunner:
         else:
             assert isinstance(result, BaseException)
             self._run.failed(node_id, result)
+        self._shown[node_id] = self._run.outcome(node_id)
 
     def _show(self) -> None:
         """Record what became of the nodes; those that no stage's process ran get a task run each now."""
         record = self._run.record
         for node in record.stages:
-            if node.outcome in ENDS and node.id not in self._shown:
-                self._shown.add(node.id)
+            if node.outcome in ENDS and self._shown.get(node.id) != node.outcome:
+                self._shown[node.id] = node.outcome
                 settle_node.with_options(name=node.id, task_run_name=_name(node))(node, return_state=True)
         self._run.save()
         self._page.show_stages(record)

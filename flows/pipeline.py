@@ -14,6 +14,7 @@ from rich.console import Console
 
 from flows.artifacts.next_steps import Invocation
 from flows.finish import close_run
+from flows.human_gate import HumanGate
 from flows.node_runner import NodeRunner
 from flows.pipeline_run import PipelineRun, Surroundings
 from flows.planning import Planning
@@ -97,6 +98,7 @@ def _run(plan: Plan, planning: Planning, here: ThisFlowRun, page: RunPage, takeo
         console.print(f"watch it at {here.url}", highlight=False, soft_wrap=True)
         page.show_plan(plan)
         run = PipelineRun(plan, planning, Surroundings(display, stop, here.url, takeover))
+        run.go_on()
         nodes = NodeRunner(run, page, here)
         try:
             nodes.run_ready()
@@ -107,6 +109,9 @@ def _run(plan: Plan, planning: Planning, here: ThisFlowRun, page: RunPage, takeo
             # The stages that run would otherwise be waited for.
             stop.request("an error of the run")
             raise
+        while here.is_deployed and (gate := run.gate_to_ask) is not None:
+            HumanGate(run, gate, here).ask(page, console)
+            nodes.run_ready()
     content = close_run(run, console)
     page.show_end(content)
     return _conclude(content.run, here)

@@ -15,7 +15,7 @@ from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.stage_inputs import stage_inputs
 from stages.store.manifest import Manifest
-from stages.store.runs import RunOutcome, RunRecord, StageOutcome, write_run
+from stages.store.runs import RunOutcome, RunRecord, RunStage, StageOutcome, read_run, write_run
 from tasks.display import Display
 from tasks.places import cache_dir, state_dir
 from tasks.stage_work import StageDone, StageFailedError, StageWork
@@ -49,6 +49,7 @@ class PipelineRun:
         self._planning = planning
         self._corrupt: set[str] = set()
         self._manifests: dict[str, Manifest] = {}
+        self._earlier: dict[str, RunStage] = {}
         self._halted_by: str | None = None
         self._record = new_record(plan.pipeline, planning.run_id, around.run_url)
         self._stages = {node_id: describe(planned) for node_id, planned in plan.nodes.items()}
@@ -61,6 +62,10 @@ class PipelineRun:
         """What happened so far."""
         return self._record.model_copy(update={"stages": tuple(self._stages.values())})
 
+    def outcome(self, node_id: str) -> StageOutcome:
+        """What became of one node so far."""
+        return self._stages[node_id].outcome
+
     @property
     def needs_repair(self) -> bool:
         """Whether a stage failed because a committed input of it is corrupt; its producer is set aside by then."""
@@ -70,6 +75,20 @@ class PipelineRun:
     def awaiting(self) -> list[PlannedNode]:
         """The gates that a person has to decide."""
         return [self.plan.nodes[node_id] for node_id in self._with_outcome("waiting_approval")]
+
+    @property
+    def gate_to_ask(self) -> PlannedNode | None:
+        """A gate that a person has to decide, where nothing but that keeps the run from its success."""
+        awaits = not self.around.stop.requested and self._verdict()[0] == "waiting_approval"
+        return self.awaiting[0] if awaits else None
+
+    def go_on(self) -> None:
+        """Take up the record of this run, where its scheduler has started it before."""
+        before = read_run(self.store, self._record.pipeline, self._record.run_id)
+        if before is not None:
+            kept = {"started": before.started, "deviations": before.deviations}
+            self._record = self._record.model_copy(update=kept)
+            self._earlier = {stage.id: stage for stage in before.stages}
 
     def ready(self) -> list[PlannedNode]:
         """The nodes that may go now. Those that cannot or need not go any more are recorded as skipped."""
@@ -115,6 +134,11 @@ class PipelineRun:
     def done(self, node_id: str, done: StageDone) -> None:
         """A stage has a result."""
         self._manifests[done.manifest.key] = done.manifest
+        earlier = self._earlier.get(node_id)
+        if done.state == "Reused" and earlier is not None and earlier.key == done.manifest.key and earlier.seconds:
+            # This run has made it itself, before it was started again.
+            self._stages[node_id] = earlier
+            return
         decided = self.plan.nodes[node_id].decision
         if done.state == "Reused" and decided in ("run", "resume"):
             self._deviate(f"{node_id}: planned to {decided}, but attempt {done.manifest.attempt} had committed it")

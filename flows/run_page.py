@@ -17,7 +17,7 @@ class RunPage:
         self.artifacts = artifacts
         self._pipeline = pipeline
         self._store = store
-        self._how = how
+        self.how = how
 
     def show_plan(self, plan: Plan) -> None:
         """What the run is going to do."""
@@ -44,8 +44,12 @@ class RunPage:
             self.artifacts.put(Artifact(key, "markdown", f"![curves]({picture(curves.series)})", text))
         if record.outcome != "succeeded":
             self.artifacts.put(
-                Artifact(self._key("next-steps"), "markdown", next_steps(record, self._how), "What to do next")
+                Artifact(self._key("next-steps"), "markdown", next_steps(record, self.how), "What to do next")
             )
+
+    def show_question(self, gate: str, question: str) -> None:
+        """What a person is asked."""
+        self.artifacts.put(Artifact(self._key("approve", gate), "markdown", question, f"Approval of **{gate}**"))
 
     def _key(self, *parts: str) -> str:
         return artifact_key(self._pipeline, *parts)

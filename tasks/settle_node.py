@@ -12,6 +12,7 @@ ENDS: dict[StageOutcome, str] = {
     "done": "Done",
     "reused": "Reused",
     "skipped": "Skipped",
+    "waiting_approval": "Asked",
     "failed": "NotPassed",
 }
 """Outcomes of nodes without a process, and the names of the states that show them."""

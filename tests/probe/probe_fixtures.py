@@ -62,7 +62,7 @@ def prefect_api(prefect_server_address: str, monkeypatch: pytest.MonkeyPatch) ->
     from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    # Prefect's own threads have the settings of the process, which are as they were when a test's module loaded Prefect.
+    # Prefect's own threads have the settings of the process: as they were when a test's module loaded Prefect.
     refresh_global_settings_context()
     with temporary_settings({PREFECT_API_URL: prefect_server_address}):
         yield prefect_server_address

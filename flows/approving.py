@@ -1,0 +1,55 @@
+"""What a person decided at a gate, as the object in the store that outlives the run: from the form or the command."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pipelines.spec.nodes import StageNode
+from pipelines.spec.plan_gates import stages_before
+from pipelines.spec.planned import PlannedNode
+from stages.errors import UserError
+from stages.store.approvals import Approval, write_approval
+from stages.store.conditional import ConditionalStore
+from stages.store.layout import StagePaths
+from stages.store.manifest import manifest_digest, read_manifest
+
+
+def record_answer(
+    store: ConditionalStore,
+    nodes: Mapping[str, PlannedNode],
+    gate: PlannedNode,
+    pipeline: str,
+    *,
+    approved: bool,
+    by: str,
+    comment: str,
+) -> Approval:
+    """Write down an answer to a gate about the results as they are committed now; returns the one that stands.
+
+    Raises:
+        UserError: what it would be about is not committed.
+    """
+    asked = stages_before(gate.node, nodes)
+    if gate.key is None or asked is None:
+        raise UserError(
+            f"{gate.node.id}: the stages that it waits for are not known yet: there is nothing to decide about"
+        )
+    approval = Approval(
+        gate_key=gate.key,
+        pipeline=pipeline,
+        gate=gate.node.id,
+        approved=approved,
+        by=by,
+        at=datetime.now(UTC).isoformat(),
+        comment=comment,
+        stages=asked,
+        manifests={node_id: _digest(store, nodes[node_id], key) for node_id, key in asked.items()},
+    )
+    return write_approval(store, approval)
+
+
+def _digest(store: ConditionalStore, planned: PlannedNode, key: str) -> str:
+    assert isinstance(planned.node, StageNode)
+    manifest = read_manifest(store, StagePaths(planned.node.kind, key))
+    if manifest is None:
+        raise UserError(f"{planned.node.id} is not committed yet: there is nothing to decide about")
+    return manifest_digest(manifest)

@@ -23,7 +23,13 @@ OUTCOME_CLASSES: dict[StageOutcome, str] = {
     "stopped": "warn",
 }
 MISSING = "\N{EN DASH}"
-VERDICT_CLASSES = {"succeeded": "good", "failed": "bad", "stopped": "warn", "waiting_approval": "warn", "running": "plain"}
+VERDICT_CLASSES = {
+    "succeeded": "good",
+    "failed": "bad",
+    "stopped": "warn",
+    "waiting_approval": "warn",
+    "running": "plain",
+}
 
 
 def render_page(content: Content) -> str:

@@ -20,6 +20,7 @@ from tasks.child_run import ChildEnd, ChildRun
 from tasks.crash_loop import describe_loop, failures_in_place
 from tasks.memory_relief import relief
 from tasks.observer import StageObserver
+from tasks.stage_devices import stage_devices
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 
 OUTCOMES: dict[Cause, Outcome] = {"preempted": "preempted", "stopped": "preempted", "fenced": "fenced"}
@@ -49,8 +50,7 @@ class Attempt:
         """
         keeper = LeaseKeeper(self._lease, on_lost=self._on_lost)
         try:
-            begin = self._begin()
-            return self._run_and_commit(begin)
+            return self._run_and_commit()
         except StageFailedError as error:
             self._write_outcome(OUTCOMES.get(error.cause, "failed"), error.cause, error.message)
             raise
@@ -62,6 +62,7 @@ class Attempt:
             self._release()
 
     def _begin(self) -> AttemptStart:
+        """Looks at what was saved; only once the devices are there, for whoever had them may have saved until then."""
         begin = find_start(self._work)
         for note in begin.notes:
             self._observer.note(note)
@@ -85,8 +86,10 @@ class Attempt:
         self._record = self._record.model_copy(update={"outcome": outcome, "cause": cause, "message": message})
         write_attempt(self._work.store, self._work.paths, self._record)
 
-    def _run_and_commit(self, begin: AttemptStart) -> StageDone:
-        end = ChildRun(self._work, self._lease, begin, self._observer, self._lost).run()
+    def _run_and_commit(self) -> StageDone:
+        with stage_devices(self._work, self._observer, self._lost) as devices:
+            begin = self._begin()
+            end = ChildRun(self._work, self._lease, begin, devices, self._observer, self._lost).run()
         ending, result = end.ending, end.ending.result
         reached = [point.step for point in begin.points[:1]]
         reached += [step for step in (end.last_step, result.last_step if result else None) if step is not None]

@@ -1,4 +1,4 @@
-"""The process of one attempt: its devices, its request, and how it ended."""
+"""The process of one attempt: its request, and how it ended."""
 
 import threading
 import time
@@ -10,14 +10,13 @@ from pydantic import ValidationError
 
 from stages.catalog import STAGES
 from stages.contract import Saving, StageConfigBase, StageRequest
-from stages.errors import UserError
 from stages.secrets import is_secret
 from stages.source_digest import source_files
 from stages.store.lease import Lease
 from stages.store.segments import SegmentWriter
 from tasks.attempt_start import AttemptStart
 from tasks.child_log import ChildLog
-from tasks.device_lock import DeviceLock, Wanted, acquire_devices
+from tasks.device_lock import DeviceLock
 from tasks.launchers.launcher import Child, Launch
 from tasks.launchers.start import start
 from tasks.memory_relief import with_settings
@@ -25,9 +24,6 @@ from tasks.observer import StageObserver
 from tasks.scratch import Scratch
 from tasks.stage_work import StageFailedError, StageWork
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
-
-WHOLE_SET = DeviceLock(())
-"""What a stage has that shares the devices: nothing of its own."""
 
 
 @dataclass(frozen=True)
@@ -48,32 +44,37 @@ class ChildEnd:
 
 
 class ChildRun:
-    """One process from the wait for its devices to its end."""
+    """One process from its start to its end."""
 
     def __init__(
-        self, work: StageWork, lease: Lease, begin: AttemptStart, observer: StageObserver, lost: threading.Event
+        self,
+        work: StageWork,
+        lease: Lease,
+        begin: AttemptStart,
+        devices: DeviceLock,
+        observer: StageObserver,
+        lost: threading.Event,
     ) -> None:
         """`lost` is set when the lease is."""
         self._work = work
         self._lease = lease
         self._begin = begin
+        self._devices = devices
         self._observer = observer
         self._lost = lost
 
     def run(self) -> ChildEnd:
-        """Raises `StageFailedError` where the process cannot be started, or the wait for its devices was ended."""
+        """Raises `StageFailedError` where the process cannot be started."""
         with ExitStack() as stack:
             segments = SegmentWriter(self._work.store, self._work.paths.attempt(self._lease.attempt).log)
             log = stack.enter_context(closing(ChildLog(segments, self._observer.log)))
             scratch = Scratch(self._work.cache / "scratch", self._lease.attempt)
             stack.callback(scratch.remove)
-            devices = self._devices()
-            stack.callback(devices.release)
             points = self._begin.points
             self._observer.running(f"resuming after step {points[0].step}" if points else "")
             sources = source_files(self._work.node.kind)
             started, beats = time.monotonic(), BeatWatch(self._observer.beat)
-            child = _start(self._launch(scratch, devices, log, beats))
+            child = _start(self._launch(scratch, log, beats))
             limits = self._work.node.timeout
             deadlines = Deadlines(limits.total, limits.stall, limits.grace)
             ending = supervise(child, beats, deadlines, self._work.stop, self._lost)
@@ -81,38 +82,18 @@ class ChildRun:
                 ending = _with_tail(ending, log.tail())
             return ChildEnd(ending, started, sources, beats.last_step)
 
-    def _devices(self) -> DeviceLock:
-        resources = self._work.node.resources
-        if resources.share:
-            return WHOLE_SET
-        wanted = Wanted(resources.accelerator, resources.count)
-        try:
-            devices = acquire_devices(
-                wanted, self._work.locks, self._give_up, lambda: self._observer.waiting(f"waiting for {wanted}")
-            )
-        except UserError as error:
-            raise StageFailedError("user_error", str(error)) from error
-        if devices is not None:
-            return devices
-        if self._lost.is_set():
-            raise StageFailedError("fenced", "another attempt took the lease")
-        raise StageFailedError("stopped", self._work.stop.reason)
-
-    def _give_up(self) -> bool:
-        return self._work.stop.requested or self._lost.is_set()
-
-    def _launch(self, scratch: Scratch, devices: DeviceLock, log: ChildLog, beats: BeatWatch) -> Launch:
+    def _launch(self, scratch: Scratch, log: ChildLog, beats: BeatWatch) -> Launch:
         resources = self._work.node.resources
         environment = {name: value for name, value in resources.env.items() if not is_secret(value)}
-        if devices.devices:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices.devices)
+        if self._devices.devices:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self._devices.devices)
         return Launch(
             request=self._request(str(scratch.path)),
             python=resources.python,
             accelerator=resources.accelerator,
             on_line=log,
             on_beat=beats,
-            inherited=(scratch.descriptor, *devices.descriptors),
+            inherited=(scratch.descriptor, *self._devices.descriptors),
             num_processes=resources.num_processes,
             environment=environment,
         )

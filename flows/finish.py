@@ -1,7 +1,8 @@
-"""The end of a run: its record, its report, and what the terminal says."""
+"""The end of a run: its record, its report, who is told, and what the terminal says."""
 
 from rich.console import Console
 
+from flows.notify import notify
 from flows.pipeline_run import PipelineRun
 from stages.errors import TemperError
 from tasks.places import cache_dir
@@ -17,6 +18,7 @@ def close_run(run: PipelineRun, console: Console) -> Content:
         The record with what the report shows beside it, as far as it can be read.
     """
     record = run.finish()
+    notify(run.plan.pipeline.notify, record)
     try:
         content = gather(run.store, record, cache_dir() / "reports")
         report = write_report(content, run.store)

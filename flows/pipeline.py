@@ -16,9 +16,11 @@ from flows.artifacts.next_steps import Invocation
 from flows.finish import close_run
 from flows.human_gate import HumanGate
 from flows.node_runner import NodeRunner
+from flows.notify import notify
 from flows.pipeline_run import PipelineRun, Surroundings
 from flows.planning import Planning
 from flows.run_page import RunPage
+from flows.run_record import new_record
 from flows.scheduler.overlap import skip_if_overlapping
 from flows.scheduler.parameters import as_overrides
 from flows.stop_on_cancel import is_cancelled, stop_on_cancel
@@ -77,17 +79,27 @@ def run_pipeline(
     spec = with_run_values(spec, here.run_id)
     if here.is_deployed and (skipped := skip_if_overlapping(here.id)) is not None:
         return skipped
-    # A run that its scheduler starts again has forced already.
-    is_first = read_run(store, spec.name, here.run_id) is None
-    planning = Planning(spec, store, here.run_id, only, until, force if is_first else (), refresh, verify)
+    how = Invocation(pipeline, profile, tuple(values))
+    try:
+        # A run that its scheduler starts again has forced already.
+        is_first = read_run(store, spec.name, here.run_id) is None
+        planning = Planning(spec, store, here.run_id, only, until, force if is_first else (), refresh, verify)
+        return _plan_and_run(planning, here, how, takeover=takeover)
+    except Exception as error:
+        record = new_record(spec, here.run_id, here.url)
+        notify(spec.notify, record.model_copy(update={"outcome": "failed", "message": str(error)}))
+        raise
+
+
+def _plan_and_run(planning: Planning, here: ThisFlowRun, how: Invocation, takeover: bool) -> State[str]:
+    spec, store = planning.pipeline, planning.store
     plan = planning.first()
     write_plan(store, spec.name, here.run_id, plan_json(plan).encode())
     set_damaged_aside(plan, store)
     sweep(cache_dir() / "scratch")
     artifacts = Artifacts(here.id)
-    page = RunPage(artifacts, spec.name, store, Invocation(pipeline, profile, tuple(values)))
     try:
-        return _run(plan, planning, here, page, takeover=takeover)
+        return _run(plan, planning, here, RunPage(artifacts, spec.name, store, how), takeover=takeover)
     finally:
         artifacts.close()
 

@@ -8,6 +8,7 @@ from pipelines.actions.gate_eval import RequirementOutcome, evaluate_condition
 from pipelines.actions.reports import Report, read_metrics
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.estimate import estimate_work
+from pipelines.spec.expressions import ReportReference
 from pipelines.spec.history import History
 from pipelines.spec.identity import StoredIdentity
 from pipelines.spec.nodes import (
@@ -27,7 +28,6 @@ from pipelines.spec.plan_aliases import PlanAliases
 from pipelines.spec.plan_gates import plan_gate
 from pipelines.spec.plan_stage import StageDecider
 from pipelines.spec.planned import Plan, PlannedNode, produced_by
-from pipelines.spec.require import ReportReference
 from pipelines.spec.selection import Selection, select
 from pipelines.spec.stage_key import StageKeys
 from stages.errors import UserError
@@ -93,7 +93,7 @@ class _Planner:
         self._store = store
         self._selection = selection
         self._keys = StageKeys(pipeline, store, selection, run_id, before)
-        self._decider = StageDecider(store, history, run_id, deep)
+        self._decider = StageDecider(store, history, run_id, deep, before)
         self._absent: set[str] = set()
         self._unknown: dict[str, str] = {}
         self.aliases = PlanAliases(store, {} if before is None else before.aliases)

@@ -7,7 +7,7 @@ from pipelines.spec.drift import drift_since
 from pipelines.spec.explain import changes_since, reason_to_run
 from pipelines.spec.history import History
 from pipelines.spec.nodes import StageNode, StageOutput
-from pipelines.spec.planned import PlannedNode
+from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.resume_points import resume_points
 from pipelines.spec.stage_key import REFRESH_SALT, Identified
 from stages.store.conditional import ConditionalStore
@@ -21,8 +21,15 @@ from stages.store.records import read_record
 class StageDecider:
     """Looks stages up in a store, for one plan."""
 
-    def __init__(self, store: ConditionalStore, history: History, run_id: str | None, deep: bool) -> None:
-        """For a run, what is reused is kept from the garbage collector; `deep`: check every file's bytes."""
+    def __init__(
+        self, store: ConditionalStore, history: History, run_id: str | None, deep: bool, before: Plan | None
+    ) -> None:
+        """For a run, what is reused is kept from the garbage collector; `deep`: check every file's bytes.
+
+        What the plan `before` of the same run found to be whole is not checked again.
+        """
+        found = [] if before is None else [one.manifest for one in before.nodes.values() if one.manifest is not None]
+        self._checked = {manifest.key: manifest.attempt for manifest in found}
         self._store = store
         self._history = history
         self._run_id = run_id
@@ -42,7 +49,8 @@ class StageDecider:
         manifest = claim_manifest(self._store, paths) if self._run_id is not None else read_manifest(self._store, paths)
         if manifest is None:
             return None
-        damage = find_damage(self._store, manifest, self._deep)
+        seen = manifest.attempt == self._checked.get(identified.key)
+        damage = None if seen else find_damage(self._store, manifest, self._deep)
         if damage is not None:
             return identified.of(PlannedNode(node, "run", damage_reason(manifest, damage), damage=damage))
         self._lead(node, identified)

@@ -114,6 +114,16 @@ def test_only_a_plan_for_a_run_saves_what_is_condemned(load: Load, store: LocalS
         assert isinstance(found.content, kind)
 
 
+def test_a_plan_that_is_made_again_checks_only_what_is_new(load: Load, store: LocalStore, commit: Commit) -> None:
+    data = commit(make_plan(load(), store), "data")
+    first = make_plan(load(), store, run_id="run-1")
+    commit(first, "sft")
+    store.delete(f"{data.output_folder('train')}/data.bin")
+    again = make_plan(load(), store, run_id="run-1", before=first)
+    assert [again.nodes[node_id].decision for node_id in ("data", "sft")] == ["reuse", "reuse"]
+    assert make_plan(load(), store, run_id="run-2").nodes["data"].damage is not None
+
+
 # --- other runs ----------------------------------------------------------------------------------
 
 ELSEWHERE = this_holder().model_copy(update={"host": "elsewhere", "pid": 7, "run_url": "http://runs/1"})

@@ -7,10 +7,10 @@ from pipelines.actions.gate_eval import evaluate_condition, evaluate_gate
 from pipelines.actions.reports import Report, read_metrics, read_report
 from pipelines.actions.select_best import decide_select
 from pipelines.actions.set_alias import point_alias
+from pipelines.spec.expressions import ReportReference
 from pipelines.spec.nodes import ActionNode, AliasOutput, GateNode, HumanGateNode, SetAlias, StageNode, StageOutput
 from pipelines.spec.plan_gates import stages_before, standing_approval
 from pipelines.spec.planned import CommittedOutput, Plan, PlannedNode, produced_by
-from pipelines.spec.require import ReportReference
 from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore
 from stages.store.manifest import Manifest

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.actions.reports import Report
 from pipelines.spec.diagnostics import did_you_mean
-from pipelines.spec.nodes import Condition, GateNode
-from pipelines.spec.references import OutputReference
-from pipelines.spec.require import (
+from pipelines.spec.expressions import (
     Combine,
     Compare,
     Comparison,
@@ -22,6 +20,8 @@ from pipelines.spec.require import (
     String,
     Truth,
 )
+from pipelines.spec.nodes import Condition, GateNode
+from pipelines.spec.references import OutputReference
 from pipelines.statistics import Interval, paired_difference
 from stages.errors import UserError
 

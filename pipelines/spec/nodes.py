@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.spec.diagnostics import Place
+from pipelines.spec.expressions import Expression
 from pipelines.spec.references import AliasReference, OutputReference
-from pipelines.spec.require import Expression
 from stages.contract import Artifact, StageConfigBase
 
 Cause = Literal["infra", "storage", "oom", "stalled", "timeout"]

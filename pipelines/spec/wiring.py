@@ -5,18 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.spec.diagnostics import KeyPath, Place, did_you_mean
+from pipelines.spec.expressions import Expression, ReportReference, reports, with_reports
 from pipelines.spec.graph import Draft, Graph, UnknownNodeError
 from pipelines.spec.location import folder_of
 from pipelines.spec.nodes import AliasOutput, Condition, ExternalSource, StageInputSpec, StageOutput
 from pipelines.spec.references import AliasReference, OutputReference, Reference, parse_template
-from pipelines.spec.require import (
-    Expression,
-    ReportReference,
-    parse_condition,
-    parse_requirement,
-    reports,
-    with_reports,
-)
+from pipelines.spec.require import parse_condition, parse_requirement
 from pipelines.spec.require_tokens import RequireSyntaxError
 from pipelines.spec.tree import Scalar, locate, lookup
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact

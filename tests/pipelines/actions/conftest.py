@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from pipelines.spec.diagnostics import Place
+from pipelines.spec.expressions import reports
 from pipelines.spec.nodes import Condition, GateNode, StageOutput
 from pipelines.spec.references import OutputReference
-from pipelines.spec.require import parse_requirement, reports
+from pipelines.spec.require import parse_requirement
 from stages.contract import ReportArtifact
 
 

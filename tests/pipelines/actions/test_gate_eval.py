@@ -4,9 +4,10 @@ import pytest
 
 from pipelines.actions.gate_eval import evaluate_condition, evaluate_gate, metric_difference
 from pipelines.actions.reports import Report
+from pipelines.spec.expressions import ReportReference
 from pipelines.spec.nodes import Condition, GateNode
 from pipelines.spec.references import OutputReference
-from pipelines.spec.require import ReportReference, parse_condition
+from pipelines.spec.require import parse_condition
 from stages.errors import UserError
 
 MakeGate = Callable[..., GateNode]

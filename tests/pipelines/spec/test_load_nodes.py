@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pipelines.spec.expressions import Delta, leaves
 from pipelines.spec.nodes import (
     ActionNode,
     AliasOutput,
@@ -18,7 +19,6 @@ from pipelines.spec.nodes import (
     StageOutput,
 )
 from pipelines.spec.references import AliasReference, OutputReference
-from pipelines.spec.require import Delta, leaves
 from stages.contract import ModelArtifact, ReportArtifact
 
 Load = Callable[..., Pipeline]

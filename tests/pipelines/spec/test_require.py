@@ -2,9 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.spec.references import AliasReference, OutputReference
-from pipelines.spec.require import (
-    MAX_DEPTH,
+from pipelines.spec.expressions import (
     Combine,
     Compare,
     Delta,
@@ -15,10 +13,11 @@ from pipelines.spec.require import (
     String,
     Truth,
     leaves,
-    parse_condition,
     reports,
     with_reports,
 )
+from pipelines.spec.references import AliasReference, OutputReference
+from pipelines.spec.require import MAX_DEPTH, parse_condition
 from pipelines.spec.require import parse_requirement as parse
 from pipelines.spec.require_tokens import RequireSyntaxError
 

@@ -38,6 +38,8 @@ class AttemptStart:
 def find_start(work: StageWork) -> AttemptStart:
     """Look at what earlier attempts saved and how they ended; raises `StorageError`."""
     names = attempt_names(work.store, work.paths)
+    if not names:
+        return AttemptStart((), (), None, {}, ())
     records = (read_attempt(work.store, work.paths, name) for name in reversed(names[-NUM_RECORDS:]))
     history = tuple(record for record in records if record is not None)
     survey = resume_points(work.store, work.paths, work.node.resume.policy, work.run_id, NUM_POINTS)

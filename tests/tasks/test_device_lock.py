@@ -3,7 +3,9 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,27 @@ def test_a_part_that_cannot_be_had_whole_is_not_held_half(tmp_path: Path) -> Non
     assert take(tmp_path, Wanted("gpu", 2)) is not None
     assert take_now(tmp_path, Wanted("gpu", 2)) is None
     assert take_now(tmp_path, Wanted("gpu", 1)) is not None
+
+
+def test_many_at_once_get_what_they_want_and_never_the_same_gpu(tmp_path: Path) -> None:
+    held: set[str] = set()
+    guard = threading.Lock()
+
+    def use(count: int | None) -> bool:
+        lock = take(tmp_path, Wanted("gpu", count), seconds=30)
+        assert lock is not None
+        mine = set(lock.devices or GPUS)
+        with guard:
+            apart = not held & mine
+            held.update(mine)
+        time.sleep(0.02)
+        with guard:
+            held.difference_update(mine)
+        lock.release()
+        return apart and len(mine) == (count or len(GPUS))
+
+    with ThreadPoolExecutor(9) as pool:
+        assert all(pool.map(use, [1, 2, 3, None, 2, 1, 3, 1, 2]))
 
 
 def test_all_gpus_and_single_ones_exclude_each_other(tmp_path: Path) -> None:

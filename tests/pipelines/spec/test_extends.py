@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.spec.diagnostics import SpecError
-from pipelines.spec.load import load_pipeline
+from pipelines.spec.load import load_pipeline, load_with_text
 from pipelines.spec.nodes import ExternalSource, Pipeline, StageNode
 from pipelines.spec.plan import make_plan
+from pipelines.spec.render import render
 from stages.prepare.config import PrepareConfig
 from stages.sft.config import SftConfig
 from stages.store.memory import MemoryStore
@@ -130,3 +131,16 @@ def test_a_base_of_another_version_is_refused(child: Path, pipeline_file: Path) 
     assert errors(child) == ["project/small.yaml:1:1: version: should be 1"]
     pipeline_file.write_text(text.replace("version: 1\n", ""))
     assert errors(child) == ["project/small.yaml:1:1: version: required, but missing"]
+
+
+def test_what_comes_of_files_on_files_is_printed_with_the_file_of_each_value(child: Path, pipeline_file: Path) -> None:
+    lines = [line.strip().replace(f"{child.parent}/", "") for line in render(load_with_text(child), None).splitlines()]
+    for line in (
+        "name: child  # child.yaml:2",
+        "num_steps: 2  # child.yaml:7",
+        "batch_size: 8  # project/small.yaml:17",
+        "seed: 3  # child.yaml:5",
+        "source: project/rows.jsonl  # project/small.yaml:9",
+        "model: project/base  # project/small.yaml:5",
+    ):
+        assert line in lines, line

@@ -22,7 +22,7 @@ from pipelines.spec.references import (
 )
 from pipelines.spec.tree import Scalar
 
-_IDENTITY = ("uses", "with", "inputs", "rev", "matrix", "for_each")
+_IDENTITY = ("uses", "with", "inputs", "rev", "identity", "matrix", "for_each")
 """Sections of a stage that its result depends on: they mean the same for everybody who runs the file."""
 
 

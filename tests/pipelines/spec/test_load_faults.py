@@ -231,7 +231,7 @@ def test_a_damaged_file_never_raises_anything_but_a_spec_error(source: Path | No
     lines = (source or pipeline_file).read_text().splitlines(keepends=True)
     generator = random.Random(3)
     told: list[str] = []
-    for _ in range(200):
+    for _ in range(100):
         damaged = lines.copy()
         for _ in range(generator.randint(1, 3)):
             at = generator.randrange(len(damaged))
@@ -245,5 +245,5 @@ def test_a_damaged_file_never_raises_anything_but_a_spec_error(source: Path | No
             load_pipeline(pipeline_file)
         except SpecError as error:
             told.extend(str(error).splitlines())
-    assert len(told) > 100
+    assert len(told) > 60
     assert all(line.startswith(str(pipeline_file)) for line in told)

@@ -20,13 +20,14 @@ def plan_gate(
         requirements = " and ".join(requirement.text for requirement in node.require)
         return PlannedNode(node, "gate", requirements, key if node.on_fail == "ask" else None)
     manifests = {node_id: planned[node_id].manifest for node_id in asked or {}}
-    decision = None if key is None else standing_approval(store, key, manifests)
-    if decision is not None:
+    decision = None if key is None else read_approval(store, key)
+    if decision is not None and _is_about(decision, manifests):
         return PlannedNode(node, "gate", _decided(decision), key, is_settled=True)
     if None in manifests.values() or asked is None:
         who = f" {', '.join(node.approvers)}" if node.approvers else " for approval"
         return PlannedNode(node, "gate", f"asks{who} when that is done which it waits for", key)
-    return PlannedNode(node, "gate", f"waits for approval: temper approve {pipeline.path} {node.id}", key)
+    again = f" again, for results were made anew since {decision.by} answered" if decision is not None else ""
+    return PlannedNode(node, "gate", f"waits for approval{again}: temper approve {pipeline.path} {node.id}", key)
 
 
 def stages_before(node: Node, planned: Mapping[str, PlannedNode]) -> dict[str, str] | None:
@@ -73,13 +74,14 @@ def standing_approval(
         manifests: committed results of the stages that it asks about, by id; none where there is none.
     """
     approval = read_approval(store, gate_key)
-    if approval is None:
-        return None
-    for node_id, manifest in manifests.items():
-        approved = approval.manifests.get(node_id)
-        if manifest is None or approved is None or manifest_digest(manifest) != approved:
-            return None
-    return approval
+    return approval if approval is not None and _is_about(approval, manifests) else None
+
+
+def _is_about(approval: Approval, manifests: Mapping[str, Manifest | None]) -> bool:
+    return all(
+        manifest is not None and approval.manifests.get(node_id) == manifest_digest(manifest)
+        for node_id, manifest in manifests.items()
+    )
 
 
 def _decided(approval: Approval) -> str:

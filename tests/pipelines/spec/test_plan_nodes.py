@@ -371,7 +371,9 @@ def test_a_decision_about_other_bytes_under_the_same_key_is_void(load: Load, sto
     data = commit(make_plan(pipeline, store), "data")
     other = data.model_copy(update={"outputs": {}})
     approve(store, make_plan(pipeline, store), True, {"data": other})
-    assert not make_plan(pipeline, store).nodes["ok"].is_settled
+    planned = make_plan(pipeline, store).nodes["ok"]
+    assert not planned.is_settled
+    assert planned.reason.startswith("waits for approval again, for results were made anew since ada answered: temper")
 
 
 def test_a_gate_after_a_choice_asks_about_the_chosen_one_only(

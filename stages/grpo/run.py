@@ -7,7 +7,7 @@ from jaxtyping import Bool
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
-from stages.engine.cluster.placement import whole
+from stages.engine.cluster.placement import of_this_process
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
@@ -71,7 +71,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(prompts), config.prompts_per_step, config.seed, done)
         reward = REWARDS[config.reward]
-        policy = whole(cluster, state.weights)
+        policy = of_this_process(cluster, state.weights)
         rollout = collect(sampler, policy, prompts, rows, step=done, chat=model.chat, reward=reward)
         mixed, advantages = mixed_groups(rollout.rewards), np.asarray(advantages_of(rollout.rewards))
         weights, moments, learned = state.weights, state.optimizer, list[Learned]()
@@ -95,7 +95,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         save_every_steps=config.save_every_steps,
         step=step,
     )
-    write_model(context.output_dir("checkpoint"), model.base, whole(cluster, end.weights), config.model.lora)
+    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model.lora)
     write_training_report(context.output_dir("report"), end.counters)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
-from stages.engine.cluster.placement import divide_rows, replicate, whole
+from stages.engine.cluster.placement import divide_rows, of_this_process, replicate
 from stages.engine.data.chat import make_examples
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
@@ -67,5 +67,5 @@ def run(context: StageContext, config: SftConfig) -> None:
         save_every_steps=config.save_every_steps,
         step=step,
     )
-    write_model(context.output_dir("checkpoint"), model.base, whole(cluster, end.weights), config.model.lora)
+    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model.lora)
     write_training_report(context.output_dir("report"), end.counters)

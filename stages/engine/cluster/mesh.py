@@ -6,7 +6,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 DATA = "data"
-"""The axis: each device computes its share of a batch's rows, and keeps its share of what is trained."""
+"""The axis: each device computes its share of a batch's rows, and keeps its share of the optimizer's state."""
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,6 @@ def replicate(cluster: Cluster, tree: TreeT) -> TreeT:
     return jax.tree.map(lambda leaf: _place(leaf, replicated(mesh)), tree)
 
 
-def divide(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Every array in parts, as `divided` says."""
-    mesh = cluster.mesh
-    if mesh is None:
-        return tree
-    return jax.tree.map(lambda leaf: _place(leaf, divided(mesh, leaf.shape)), tree)
-
-
 def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
     """Every array's first axis in equal parts, in the order of the devices."""
     mesh = cluster.mesh
@@ -39,25 +31,22 @@ def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
     return jax.tree.map(lambda leaf: _place(leaf, by_rows(mesh)), tree)
 
 
+def keep_whole(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Within a compiled function: every array is whole on every device."""
+    return tree if cluster.mesh is None else jax.lax.with_sharding_constraint(tree, replicated(cluster.mesh))
+
+
 def keep_divided(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Within a compiled function: every array comes out in parts, as `divide` places it."""
+    """Within a compiled function: every array is in parts, as `divided` says."""
     mesh = cluster.mesh
     if mesh is None:
         return tree
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, divided(mesh, leaf.shape)), tree)
 
 
-def whole(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Every array whole in this process. All processes must call it, for each gives its part."""
-    mesh = cluster.mesh
-    if mesh is None:
-        return tree
-    gathered = jax.jit(_same, out_shardings=replicated(mesh))(tree)
-    return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), gathered)
-
-
-def _same(tree: TreeT) -> TreeT:
-    return tree
+def of_this_process(cluster: Cluster, tree: TreeT) -> TreeT:
+    """Arrays that are whole on every device as this process's own, which other processes need not follow."""
+    return tree if cluster.mesh is None else jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), tree)
 
 
 def _place(leaf: np.ndarray | jax.Array, sharding: NamedSharding) -> jax.Array:

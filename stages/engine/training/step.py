@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Float
 
 from stages.engine.cluster.mesh import ALONE, Cluster
-from stages.engine.cluster.placement import keep_divided
+from stages.engine.cluster.placement import keep_divided, keep_whole
 from stages.engine.cluster.shares import sum_over_devices
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
@@ -88,13 +88,16 @@ def add_gradients(first: Gradient, second: Gradient) -> Gradient:
 def make_update(
     optimizer: optax.GradientTransformation, cluster: Cluster = ALONE
 ) -> Callable[[Weights, optax.OptState, Gradient], Applied]:
-    """A compiled function that divides a gradient by its denominator and applies it, on each device to its part."""
+    """A compiled function that divides a gradient by its denominator and applies it.
+
+    The devices of a cluster share the work as they share the optimizer's state; the norm is that of one device.
+    """
 
     def update(weights: Weights, state: optax.OptState, gradient: Gradient) -> Applied:
-        averaged = jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights)
+        averaged = keep_whole(cluster, jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights))
         changes, state = optimizer.update(averaged, state, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
-        return Applied(keep_divided(cluster, moved), keep_divided(cluster, state), optax.tree.norm(averaged))
+        return Applied(keep_whole(cluster, moved), keep_divided(cluster, state), optax.tree.norm(averaged))
 
     return jax.jit(update)
 

@@ -93,3 +93,24 @@ def test_a_group_of_another_dataset_that_does_not_fit_is_refused() -> None:
     layout = layout_of(groups(num=2, common=0), micro_batch=1)
     with pytest.raises(ValueError, match="do not fit"):
         layout.pack([Group((1,), [(2,) * 9])])
+
+
+@pytest.mark.parametrize("common", [0, 40])
+@pytest.mark.parametrize(("num_groups", "shares"), [(6, [2, 2, 2]), (5, [2, 2, 1]), (4, [2, 2, 0]), (1, [1, 0, 0])])
+def test_devices_have_equally_many_rows_side_by_side_and_share_the_groups_evenly(
+    common: int, num_groups: int, shares: list[int]
+) -> None:
+    rows = [Group(group.prompt, [(7, 8), (9,)]) for group in groups(num=6, common=common)]
+    prompts = [row.prompt for row in rows]
+    layout = choose_layout(prompts, batch_size=6, micro_batch=4, group_size=2, max_response=2, num_devices=3)
+    assert bool(layout.prefix) == bool(common)
+    assert layout.parts(7) == [slice(0, 6), slice(6, 12)]
+    batch = layout.pack(rows[:num_groups])
+    values = np.arange(num_groups * 4, dtype=np.float32).reshape(num_groups, 2, 2)
+    spread = layout.spread(values)
+    assert spread.shape == batch.targets.shape
+    assert len(batch.tokens) == (3 if common else 6)
+    masks = np.split(batch.target_mask, 3)
+    assert [int(mask.sum()) for mask in masks] == [3 * share for share in shares]
+    assert batch.targets[batch.target_mask].tolist() == [7, 8, 9] * num_groups
+    assert spread[batch.target_mask].tolist() == [4 * n + at for n in range(num_groups) for at in (0, 1, 2)]

@@ -63,6 +63,9 @@ COMPILE := $(UV) pip compile --quiet $(UPGRADE) --python-version 3.11 --generate
 
 lock: | .venv/bin/python
 	$(COMPILE) pyproject.toml --extra cpu --extra gcs --group build -o infra/locks/cpu.txt
+	$(COMPILE) pyproject.toml --extra cuda --extra gcs --group build -c infra/locks/cpu.txt -o infra/locks/cuda.txt
+	$(COMPILE) pyproject.toml --extra tpu --extra gcs --group build -c infra/locks/cpu.txt -o infra/locks/tpu.txt
+	$(COMPILE) infra/locks/server.in -c infra/locks/cpu.txt -o infra/locks/server.txt
 	$(COMPILE) --group dev -c infra/locks/cpu.txt -o infra/locks/dev.txt
 	$(COMPILE) infra/locks/demo.in --no-deps -o infra/locks/demo.txt
 	$(COMPILE) infra/locks/parity.in -c infra/locks/cpu.txt -c infra/locks/dev.txt $(FIND_LINKS) -o infra/locks/parity.txt

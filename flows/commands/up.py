@@ -17,6 +17,7 @@ WATCH_SECONDS = 0.5
 def add_arguments(parser: ArgumentParser) -> None:
     """Where it listens and keeps its data."""
     parser.add_argument("--port", type=int, help="of the server; 0 takes a free one (4200 if it is free)")
+    parser.add_argument("--work-pool", metavar="POOL", default="temper", help="whose runs go here (%(default)s)")
     parser.add_argument("--no-worker", action="store_true", help="run nothing here: workers elsewhere do")
     parser.add_argument("--home", type=Path, metavar="DIR", help="of database and logs (.temper/up in the project)")
 
@@ -33,9 +34,10 @@ def run(arguments: Namespace) -> int:
     stop = StopSignal()
     try:
         _say("starting …")
-        with stop_on_signals(stop), start_up(UpSettings(folder, arguments.port, not arguments.no_worker)) as up:
+        settings = UpSettings(folder, arguments.port, arguments.work_pool, not arguments.no_worker)
+        with stop_on_signals(stop), start_up(settings) as up:
             record.tell(Up(address=up.address, process=os.getpid(), folder=str(folder)))
-            _greet(up, arguments.no_worker)
+            _greet(up, settings)
             while not stop.wait(WATCH_SECONDS):
                 up.watch(_say)
             up.stop(_say)
@@ -44,11 +46,11 @@ def run(arguments: Namespace) -> int:
     return exit_code_of(stop.reason)
 
 
-def _greet(up: RunningUp, is_without_worker: bool) -> None:
+def _greet(up: RunningUp, settings: UpSettings) -> None:
     _say(f"up at {up.address.removesuffix('/api')}, stop with Ctrl-C")
     _say("next, in another terminal of this project: temper deploy FILE")
-    if is_without_worker:
-        _say("no worker: runs wait until one fetches them from the work pool `temper`")
+    if not settings.with_worker:
+        _say(f"no worker: runs wait until one fetches them from the work pool `{settings.pool}`")
 
 
 def _say(text: str) -> None:

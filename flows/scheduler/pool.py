@@ -10,14 +10,13 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-POOL = "temper"
 COMMAND = "python -m flows.scheduler.engine_process"
 HEARTBEAT_SECONDS = 30
 ZOMBIE_SECONDS = 90
 ZOMBIES = "temper: runs whose process is gone"
 
 
-def ensure_pool(client: SyncPrefectClient, name: str = POOL) -> None:
+def ensure_pool(client: SyncPrefectClient, name: str) -> None:
     """Have a process work pool whose runs are started by `COMMAND`."""
     template = ProcessWorker.get_default_base_job_template()
     template["variables"]["properties"]["command"]["default"] = COMMAND

@@ -35,6 +35,8 @@ class UpSettings:
     """Database, logs."""
     port: int | None = None
     """None takes the usual one if it is free; 0 any free one."""
+    pool: str = "temper"
+    """The work pool that is made, and whose runs the worker fetches."""
     with_worker: bool = True
     python: Path = Path(sys.executable)
     """Of the runs: a file named `python`."""
@@ -53,13 +55,11 @@ class RunningUp:
 
     def start_worker(self) -> None:
         """Raises `ServerStartError` if it does not start."""
-        from flows.scheduler.pool import POOL
-
         environment = dict(os.environ) if self._server is None else without_prefect()
         environment["PREFECT_API_URL"] = self.address
         self._worker_started = time.monotonic()
         folder, python = self._settings.folder, self._settings.python
-        self._worker = OwnWorker(POOL, folder, self._leash.path, python, environment)
+        self._worker = OwnWorker(self._settings.pool, folder, self._leash.path, python, environment)
 
     def watch(self, say: Callable[[str], None]) -> None:
         """Look after it once: a worker that died is started again.
@@ -125,7 +125,7 @@ def start_up(settings: UpSettings) -> Generator[RunningUp]:
         with _environment({**CLIENT, "PREFECT_API_URL": address, "PREFECT_HOME": str(folder / "client")}):
             if server is not None:
                 server.wait_until_ready()
-            _prepare(address)
+            _prepare(address, settings.pool)
         if settings.with_worker:
             up.start_worker()
         yield up
@@ -133,14 +133,14 @@ def start_up(settings: UpSettings) -> Generator[RunningUp]:
         up.end()
 
 
-def _prepare(address: str) -> None:
+def _prepare(address: str, pool: str) -> None:
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     from flows.scheduler.pool import ensure_pool, ensure_zombie_rule
 
     with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
-        ensure_pool(client)
+        ensure_pool(client, pool)
         ensure_zombie_rule(client)
 
 

@@ -1,0 +1,30 @@
+# Temper on NVIDIA GPUs: CUDA is in the lock, the driver (580 or newer) comes from the host. Build from the root of the repository, then run:
+#   docker build -f infra/docker/cuda.Dockerfile -t temper-cuda .
+#   docker run --rm --gpus all temper-cuda run pipelines/smoke.yaml
+FROM python:3.11-slim-bookworm AS build
+COPY infra/locks/uv.txt infra/locks/cuda.txt /locks/
+RUN python -m venv /uv \
+    && /uv/bin/python -m pip install --no-cache-dir --require-hashes -r /locks/uv.txt \
+    && python -m venv /venv \
+    && /uv/bin/uv pip sync --no-cache --compile-bytecode --python /venv /locks/cuda.txt
+COPY pyproject.toml README.md LICENSE /source/
+COPY flows /source/flows
+COPY tasks /source/tasks
+COPY pipelines /source/pipelines
+COPY stages /source/stages
+RUN /uv/bin/uv pip install --no-cache --compile-bytecode --python /venv --no-deps --no-build-isolation /source
+
+FROM python:3.11-slim-bookworm
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home temper \
+    && install --directory --owner temper /project /state
+COPY --from=build /venv /venv
+COPY --chown=temper pipelines /project/pipelines
+ENV PATH=/venv/bin:$PATH XDG_CACHE_HOME=/state/cache XDG_STATE_HOME=/state
+USER temper
+WORKDIR /project
+# The first process of a container must reap what others leave, which Python does not.
+ENTRYPOINT ["tini", "--", "temper"]
+CMD ["--help"]

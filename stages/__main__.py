@@ -8,6 +8,7 @@ import argparse
 import importlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from stages.catalog import STAGES, Stage
-from stages.context import RunContext
+from stages.context import OUTPUTS_FOLDER, SCRATCH_FOLDER, RunContext
 from stages.contract import (
     ARTIFACT_FILE,
     RESULT_FILE,
@@ -29,10 +30,11 @@ from stages.contract import (
     StageRequest,
     StageResult,
 )
-from stages.errors import CorruptArtifactError, PreemptedError, TemperError, UserError
+from stages.errors import CorruptArtifactError, PreemptedError, StorageError, TemperError, UserError
 from stages.lifeline import hold
 from stages.secrets import Hide, hider, set_secrets
 from stages.store.conditional import ConditionalStore, open_store
+from stages.store.io_errors import is_full_disk
 from stages.store.layout import StagePaths
 from stages.store.outputs import upload_output
 
@@ -111,9 +113,11 @@ def _run_to_result(request: StageRequest) -> int:
         result, exit_code = _failure(error, error.exit_code, hide), error.exit_code
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        exit_code = OUT_OF_MEMORY if _is_out_of_memory(error) else TemperError.exit_code
+        if is_full_disk(error):
+            error = StorageError(f"{error}; free some space: the stage works in {request.scratch}")
+        exit_code = _exit_code_of(error)
         result = _failure(error, exit_code, hide)
-    _write_result(Path(request.scratch), result)
+    exit_code = _write_result(Path(request.scratch), result, exit_code)
     if request.cluster is not None:
         _leave_cluster(exit_code)
     return exit_code
@@ -136,6 +140,12 @@ def _leave_cluster(exit_code: int) -> None:
     from stages.engine.cluster.processes import leave
 
     leave()
+
+
+def _exit_code_of(error: Exception) -> int:
+    if isinstance(error, StorageError):
+        return error.exit_code
+    return OUT_OF_MEMORY if _is_out_of_memory(error) else TemperError.exit_code
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -192,7 +202,23 @@ def _check_descriptor(path: Path, artifact: type[Artifact]) -> None:
         raise TypeError(f"{path.parent.name}/{path.name} is no {artifact.__name__}: {error}") from error
 
 
-def _write_result(scratch: Path, result: StageResult) -> None:
+def _write_result(scratch: Path, result: StageResult, exit_code: int) -> int:
+    """Leave the result behind; returns the exit code, which says as much where there is no room for it."""
+    try:
+        _store_result(scratch, result)
+    except OSError:
+        # The disk is full of what a failed attempt has no use for any more.
+        for folder in (OUTPUTS_FOLDER, SCRATCH_FOLDER):
+            shutil.rmtree(scratch / folder, ignore_errors=True)
+        try:
+            _store_result(scratch, result)
+        except OSError as error:
+            logger.error("no result: %s; free some space", error)  # noqa: TRY400
+            return exit_code or StorageError.exit_code
+    return exit_code
+
+
+def _store_result(scratch: Path, result: StageResult) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     partial = scratch / f"{RESULT_FILE}.partial"
     partial.write_text(result.model_dump_json(indent=1))

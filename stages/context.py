@@ -20,6 +20,9 @@ from stages.store.segments import MetricsWriter
 logger = logging.getLogger(__name__)
 
 LOG_SECONDS = 10.0
+OUTPUTS_FOLDER = "out"
+SCRATCH_FOLDER = "scratch"
+"""Within the attempt's own folder: what becomes its outputs, and anything temporary."""
 
 
 class RunContext:
@@ -46,7 +49,7 @@ class RunContext:
     @property
     def scratch(self) -> Path:
         """A local folder for anything temporary."""
-        folder = Path(self._request.scratch) / "scratch"
+        folder = Path(self._request.scratch) / SCRATCH_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -85,7 +88,7 @@ class RunContext:
 
     def output_dir(self, name: str) -> Path:
         """Local folder whose files become the output when the stage returns."""
-        folder = Path(self._request.scratch) / "out" / name
+        folder = Path(self._request.scratch) / OUTPUTS_FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

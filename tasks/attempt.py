@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from stages.catalog import STAGES
 from stages.contract import StageResult
-from stages.errors import LeaseLostError
+from stages.errors import LeaseLostError, StorageError
 from stages.source_digest import source_digest
 from stages.store.attempts import AttemptRecord, Outcome, write_attempt
 from stages.store.lease import Lease, LeaseKeeper
@@ -52,10 +52,10 @@ class Attempt:
         try:
             return self._run_and_commit()
         except StageFailedError as error:
-            self._write_outcome(OUTCOMES.get(error.cause, "failed"), error.cause, error.message)
+            self._note_outcome(OUTCOMES.get(error.cause, "failed"), error.cause, error.message)
             raise
         except LeaseLostError as error:
-            self._write_outcome("fenced", "fenced", str(error))
+            self._note_outcome("fenced", "fenced", str(error))
             raise StageFailedError("fenced", str(error)) from error
         finally:
             keeper.stop()
@@ -81,6 +81,15 @@ class Attempt:
             self._lease.release()
         except LeaseLostError:
             return
+        except StorageError as error:
+            self._observer.note(f"the lease is held until it ends by itself: {error}")
+
+    def _note_outcome(self, outcome: Outcome, cause: str, message: str) -> None:
+        """As `_write_outcome`, where the attempt is over anyhow: a store that fails too must not hide the reason."""
+        try:
+            self._write_outcome(outcome, cause, message)
+        except StorageError as error:
+            self._observer.note(f"the end of the attempt was not recorded: {error}")
 
     def _write_outcome(self, outcome: Outcome, cause: str, message: str) -> None:
         self._record = self._record.model_copy(update={"outcome": outcome, "cause": cause, "message": message})
@@ -120,9 +129,9 @@ class Attempt:
         manifest = self._manifest(result, seconds, end.sources)
         committed = commit_manifest(self._work.store, self._work.paths, manifest, self._lease)
         if isinstance(committed, Adopted):
-            self._write_outcome("superseded", "", f"attempt {committed.manifest.attempt} committed first")
+            self._note_outcome("superseded", "", f"attempt {committed.manifest.attempt} committed first")
             return StageDone("Reused", committed.manifest, seconds)
-        self._write_outcome("committed", "", "")
+        self._note_outcome("committed", "", "")
         state = "Resumed" if resumed else "Committed"
         return StageDone(state, committed.manifest, seconds, result.first_step, result.last_step)
 

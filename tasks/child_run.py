@@ -12,6 +12,7 @@ from stages.catalog import STAGES
 from stages.contract import Saving, StageConfigBase, StageRequest
 from stages.secrets import is_secret
 from stages.source_digest import source_files
+from stages.store.io_errors import is_full_disk
 from stages.store.lease import Lease
 from stages.store.segments import SegmentWriter
 from tasks.attempt_start import AttemptStart
@@ -134,6 +135,9 @@ def _start(launch: Launch) -> Child:
     try:
         return start(launch)
     except OSError as error:
+        if is_full_disk(error):
+            message = f"cannot write {launch.request.scratch}: {error.strerror}; free some space"
+            raise StageFailedError("storage", message, retriable=False) from error
         raise StageFailedError("user_error", f"cannot start {launch.python or 'the interpreter'}: {error}") from error
 
 

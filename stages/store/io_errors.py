@@ -1,6 +1,7 @@
 """Errors of the operating system, as errors that say what to do."""
 
 import errno
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,15 @@ REMEDIES = {
     errno.EROFS: "mount it writable, or use a store on another disk",
     errno.ENOTDIR: "a file stands where a folder is needed; move it away",
 }
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether somebody had no room to write; libraries in other languages tell it in their text only."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return True
+    return any(os.strerror(number) in str(error) for number in FULL)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 The lease saves work; it does not guard the result. Private attempt folders and the create-only manifest do that.
 """
 
+import os
 import threading
 import time
 import uuid
@@ -16,6 +17,9 @@ from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.holder import Holder, is_gone
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.records import decode, encode
+
+_working: set[str] = set()
+"""Attempts of this process that hold a lease and have not given it up."""
 
 
 class LeaseRecord(Strict):
@@ -114,7 +118,11 @@ class Lease:
             self._swap("committing")
 
     def release(self) -> None:
-        """Let the next attempt in; call after renewals have ended. Raises `LeaseLostError`."""
+        """Let the next attempt in; call after renewals have ended. Raises `LeaseLostError`.
+
+        Where the store fails, another attempt of this process still gets in at once.
+        """
+        _working.discard(self.attempt)
         with self._lock:
             self._swap("released")
 
@@ -150,7 +158,7 @@ def acquire(
     timing: LeaseTiming | None = None,
     takeover: bool = False,
 ) -> Lease | HeldBy:
-    """Take the lease if it is free, released, its holder's process is gone, or it was silent for the TTL.
+    """Take the lease if it is free, released, its holder's process is gone or given up, or it was silent for the TTL.
 
     With `takeover` a living holder loses it too, unless it is about to commit: it notices at its next renewal.
 
@@ -166,10 +174,10 @@ def acquire(
         if stored is not None and current is not None:
             if current.attempt.endswith(unique):
                 # Our write took effect, but its answer was lost.
-                return Lease(store, paths.lease, current, stored.generation, started)
+                return _took(Lease(store, paths.lease, current, stored.generation, started))
             seconds_left = ttl - observation.age(stored.generation)
             kept = current.state == "committing" or (current.state == "held" and not takeover)
-            if kept and not is_gone(current.holder, holder) and seconds_left > 0:
+            if kept and not _is_over(current, holder) and seconds_left > 0:
                 return HeldBy(current, seconds_left)
         epoch = 1 if current is None else current.epoch + 1
         record = LeaseRecord(epoch=epoch, attempt=attempt_name(epoch, unique), holder=holder, state="held", beat=0)
@@ -180,7 +188,20 @@ def acquire(
                 generation = store.swap(paths.lease, encode(record), stored.generation)
         except PreconditionFailed:
             continue
-        return Lease(store, paths.lease, record, generation, started)
+        return _took(Lease(store, paths.lease, record, generation, started))
+
+
+def _took(lease: Lease) -> Lease:
+    _working.add(lease.attempt)
+    return lease
+
+
+def _is_over(record: LeaseRecord, observer: Holder) -> bool:
+    """Whether the holder certainly does nothing more: its process is gone, or it is this one and has given it up."""
+    if is_gone(record.holder, observer):
+        return True
+    same = record.holder.model_copy(update={"run_url": observer.run_url}) == observer
+    return same and observer.pid == os.getpid() and record.attempt not in _working
 
 
 class LeaseKeeper:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pydantic import Field
+
 from stages.contract import Strict
 
 PACKAGES = (
@@ -32,7 +34,7 @@ class Provenance(Strict):
     """Of the code's own repository, with `-dirty` after it when files differ; none outside a repository."""
     source_digest: str = ""
     """Of the source files that the stage is made of; empty where nobody recorded it."""
-    source_files: dict[str, str] = {}
+    source_files: dict[str, str] = Field(default_factory=dict)
     """Short digests of these files, by which a plan names the ones that changed since."""
     packages: dict[str, str]
     """Installed versions of the packages that results may depend on."""

@@ -27,6 +27,10 @@ SLOW_SECONDS = 1.0
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "content-length", "host"}
 
 
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers, body."""
+
+
 class FaultyProxy(ThreadingHTTPServer):
     """Draws the faults from one generator, so that a seed gives a like mixture in each run."""
 
@@ -37,6 +41,7 @@ class FaultyProxy(ThreadingHTTPServer):
         self.upstream = upstream
         self.rate = rate
         self.counts: Counter[str] = Counter()
+        self.uploads: dict[str, Answer] = {}
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
@@ -100,7 +105,20 @@ class Handler(BaseHTTPRequestHandler):
         kept = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
         return {**kept, "Host": f"127.0.0.1:{self.proxy.upstream}"}
 
-    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, body: bytes) -> Answer:
+        """What the service answers.
+
+        The emulator forgets an upload once it is whole; the service says again that it is.
+        """
+        is_upload = self.command == "PUT" and "upload_id=" in self.path
+        if is_upload and self.path in self.proxy.uploads:
+            return self.proxy.uploads[self.path]
+        answer = self._ask(body)
+        if is_upload and answer[0] in (200, 201):
+            self.proxy.uploads[self.path] = answer
+        return answer
+
+    def _ask(self, body: bytes) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.proxy.upstream, timeout=60)
         try:
             headers = {**self._request_headers(), "Content-Length": str(len(body))}

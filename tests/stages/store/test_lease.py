@@ -227,3 +227,27 @@ def test_a_keeper_survives_errors_shorter_than_the_ttl(paths: StagePaths) -> Non
     assert store.failures == []
     assert lost == []
     lease.release()
+
+
+def test_a_lease_that_could_not_be_released_is_free_for_the_process_that_gave_it_up(paths: StagePaths) -> None:
+    class Fails(MemoryStore):
+        failing = False
+
+        def swap(self, path: str, data: bytes, generation: str) -> str:
+            if self.failing:
+                raise StorageError("the disk is full")
+            return super().swap(path, data, generation)
+
+    store = Fails("memory://fails")
+    lease = acquire(store, paths, this_holder(), Observation())
+    assert isinstance(lease, Lease)
+    assert isinstance(acquire(store, paths, this_holder("another run"), Observation()), HeldBy)
+    store.failing = True
+    with pytest.raises(StorageError):
+        lease.release()
+    store.failing = False
+    other = this_holder().model_copy(update={"host": "elsewhere"})
+    assert isinstance(acquire(store, paths, other, Observation()), HeldBy)
+    again = acquire(store, paths, this_holder("another run"), Observation())
+    assert isinstance(again, Lease)
+    assert again.epoch == 2

@@ -62,7 +62,7 @@ def _side(pipeline: Pipeline, store: ConditionalStore, identities: Identities, t
     """The stages of a run, or the key of a result."""
     if text == "plan":
         planned = make_plan(pipeline, store).nodes
-        keys = {node_id: one.key for node_id, one in planned.items() if one.key and isinstance(one.node, StageNode)}
+        keys = {node_id: one.key for node_id, one in planned.items() if isinstance(one.node, StageNode)}
         return Side(keys, {one.key: one.payload for one in planned.values() if one.key and one.payload})
     if text == "latest" or _RUN_ID.fullmatch(text):
         record = latest_run(store, pipeline.name) if text == "latest" else read_run(store, pipeline.name, text)
@@ -77,8 +77,8 @@ def _side(pipeline: Pipeline, store: ConditionalStore, identities: Identities, t
     return identities.find(text)
 
 
-def _keys(record: RunRecord) -> dict[str, str]:
-    return {stage.id: stage.key for stage in record.stages if stage.key is not None and stage.kind in STAGES}
+def _keys(record: RunRecord) -> dict[str, str | None]:
+    return {stage.id: stage.key for stage in record.stages if stage.kind in STAGES}
 
 
 def _lines(difference: Difference) -> Iterator[str]:
@@ -92,9 +92,13 @@ def _lines(difference: Difference) -> Iterator[str]:
     width = max((len(stage.stage) for stage in difference.stages), default=0)
     for stage in difference.stages:
         yield f"{stage.stage:{width}}  {stage.before[:KEY_SHOWN]} → {stage.after[:KEY_SHOWN]}  {_what(stage)}"
-    for stages, side in ((difference.only_before, "first"), (difference.only_after, "second")):
+    for stages, what in (
+        (difference.only_before, "only in the first"),
+        (difference.only_after, "only in the second"),
+        (difference.unknown, "not known on one side"),
+    ):
         if stages:
-            yield f"only in the {side}: {', '.join(stages)}"
+            yield f"{what}: {', '.join(stages)}"
 
 
 def _what(stage: StageDifference) -> str:
@@ -119,6 +123,7 @@ def _plain(difference: Difference) -> dict[str, JsonValue]:
         ],
         "only_before": list(difference.only_before),
         "only_after": list(difference.only_after),
+        "unknown": list(difference.unknown),
     }
 
 

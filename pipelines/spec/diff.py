@@ -41,6 +41,8 @@ class Difference:
     stages: tuple[StageDifference, ...]
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Stages whose key one side does not know yet."""
 
     @property
     def first(self) -> StageDifference | None:
@@ -49,14 +51,14 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.stages or self.only_before or self.only_after)
+        return not (self.stages or self.only_before or self.only_after or self.unknown)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: keys by stage, and identities that are not stored yet, by key."""
+    """One side of a comparison: keys by stage, none where it is not known, and identities that are not stored yet."""
 
-    keys: Mapping[str, str]
+    keys: Mapping[str, str | None]
     payloads: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -96,23 +98,23 @@ class Identities:
 
 def compare_sides(identities: Identities, before: Side, after: Side) -> Difference:
     """Compare two runs, or a run and a plan, stage by stage."""
-    shared = [stage for stage in after.keys if stage in before.keys]
-    stages = (
-        StageDifference(stage, before.keys[stage], after.keys[stage], _changes(identities, before, after, stage))
-        for stage in shared
-        if before.keys[stage] != after.keys[stage]
-    )
-    return Difference(
-        tuple(stages),
-        tuple(stage for stage in before.keys if stage not in after.keys),
-        tuple(stage for stage in after.keys if stage not in before.keys),
-    )
+    stages: list[StageDifference] = []
+    unknown: list[str] = []
+    for stage, new in after.keys.items():
+        old = before.keys.get(stage)
+        if old is not None and new is not None and old != new:
+            stages.append(StageDifference(stage, old, new, _changes(identities, before, after, old, new)))
+        elif stage in before.keys and (old is None or new is None):
+            unknown.append(stage)
+    only_before = tuple(stage for stage in before.keys if stage not in after.keys)
+    only_after = tuple(stage for stage in after.keys if stage not in before.keys)
+    return Difference(tuple(stages), only_before, only_after, tuple(unknown))
 
 
-def _changes(identities: Identities, before: Side, after: Side, stage: str) -> tuple[FieldChange, ...]:
-    old, new = before.keys[stage], after.keys[stage]
-    sides = before.payloads.get(old) or identities.payload(old), after.payloads.get(new) or identities.payload(new)
-    return changed_fields(sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else ()
+def _changes(identities: Identities, before: Side, after: Side, old: str, new: str) -> tuple[FieldChange, ...]:
+    was = before.payloads.get(old) or identities.payload(old)
+    becomes = after.payloads.get(new) or identities.payload(new)
+    return changed_fields(was, becomes) if was is not None and becomes is not None else ()
 
 
 def compare_results(identities: Identities, before: str, after: str) -> Difference:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.spec.diff import Difference, Identities, Side, compare_results, compare_sides
-from pipelines.spec.nodes import Pipeline
+from pipelines.spec.nodes import Pipeline, StageNode
 from pipelines.spec.plan import make_plan
 from pipelines.spec.planned import Plan
 from stages.errors import UserError
@@ -21,7 +21,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def side(plan: Plan) -> Side:
-    return Side({node_id: one.key for node_id, one in plan.nodes.items() if one.key is not None})
+    return Side({node_id: one.key for node_id, one in plan.nodes.items() if isinstance(one.node, StageNode)})
 
 
 def first(difference: Difference) -> tuple[str, str]:
@@ -64,6 +64,17 @@ def test_stages_that_only_one_run_has_are_named(two: Callable[..., tuple[Plan, P
     assert difference.only_after == ("eval_base",)
     assert not difference.is_empty
     assert difference.first is None
+
+
+def test_a_stage_whose_key_is_not_known_yet_is_no_stage_that_is_missing(
+    two: Callable[..., tuple[Plan, Plan]], store: LocalStore
+) -> None:
+    plan, _ = two()
+    waiting = Side({**side(plan).keys, "eval_sft": None})
+    for before, after in ((side(plan), waiting), (waiting, side(plan)), (waiting, waiting)):
+        difference = compare_sides(Identities(store), before, after)
+        assert difference.unknown == ("eval_sft",)
+        assert difference.only_before == difference.only_after == difference.stages == ()
 
 
 def test_a_plan_that_nobody_ran_compares_by_the_identities_that_it_brings(load: Load, store: LocalStore) -> None:

@@ -193,6 +193,8 @@ class PipelineRun:
     def finish(self) -> RunRecord:
         """Close the record; returns it."""
         outcome, message = self._verdict()
+        for node_id in self._with_outcome("running"):
+            self._settle(node_id, "stopped", message=message)
         for node_id in self._with_outcome("waiting"):
             if outcome != "waiting_approval":
                 self._settle(node_id, "stopped" if outcome == "stopped" else "skipped")

@@ -1,11 +1,15 @@
 """The wish to stop a run, seen by everything that waits."""
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+
+TELL_SECONDS = 5.0
 
 
 class StopSignal:
@@ -15,6 +19,7 @@ class StopSignal:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._num_busy = 0
+        self._quiet_since = -math.inf
         self.reason = ""
 
     def request(self, reason: str) -> None:
@@ -30,9 +35,12 @@ class StopSignal:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is at work that must end by itself, such as an attempt that saves its progress."""
+        """Whether something is at work that must end by itself, such as an attempt that saves its progress.
+
+        For a while after its end it counts too: what it has to tell is still on its way.
+        """
         with self._lock:
-            return self._num_busy > 0
+            return self._num_busy > 0 or time.monotonic() - self._quiet_since < TELL_SECONDS
 
     @contextmanager
     def busy(self) -> Generator[None]:
@@ -44,6 +52,7 @@ class StopSignal:
         finally:
             with self._lock:
                 self._num_busy -= 1
+                self._quiet_since = time.monotonic()
 
     def wait(self, seconds: float) -> bool:
         """Sleep for at most `seconds`; True as soon as a stop is requested."""

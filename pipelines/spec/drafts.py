@@ -13,6 +13,7 @@ from pipelines.spec.tree import Entry, Table, Tree
 from pipelines.spec.validation import validate
 
 _FAN_OUT = ("matrix", "for_each")
+"""What fans a stage out; for gates and actions these are keys like any other that they do not have."""
 
 
 def make_drafts(tree: Table, params: Params, problems: Problems) -> tuple[dict[str, tuple[Instance, ...]], list[Draft]]:
@@ -35,7 +36,8 @@ def make_drafts(tree: Table, params: Params, problems: Problems) -> tuple[dict[s
             continue
         stages[name], tables[name] = entry, _with_fan_out(name, entry.value, params, problems)
     faulty = {name: () for name in (found.entries if isinstance(found, Table) else ()) if name not in tables}
-    instances = {**expand(tables, problems), **faulty}
+    fanned = {name: table if "uses" in table.entries else table.without(*_FAN_OUT) for name, table in tables.items()}
+    instances = {**expand(fanned, problems), **faulty}
     drafts = [
         _draft(instance, stages[name].key_place, tables[name], defaults, params, problems)
         for name in stages
@@ -60,7 +62,8 @@ def _draft(
 ) -> Draft:
     own_problems = Problems(problems)
     path = ("stages", instance.group)
-    own = interpolate(table.without(*_FAN_OUT), path, place, Scope(params, instance), own_problems)
+    rest = table.without(*_FAN_OUT) if "uses" in table.entries else table
+    own = interpolate(rest, path, place, Scope(params, instance), own_problems)
     assert isinstance(own, Table)
     refuse_secrets(own, path, own_problems)
     is_stage = not {"gate", "action"} & set(own.entries)

@@ -129,7 +129,7 @@ stages:
     on_conflict: takeover
     cache: {mode: off}
     resume: {keep_last: 3, keep_every: 100}
-    resources: {accelerator: gpu, count: 2, num_processes: 2, pool: big, env: {A: "x${params.seed}", B: secret://b}}
+    resources: {accelerator: cpu, count: 2, num_processes: 2, pool: big, env: {A: "x${params.seed}", B: secret://b}}
 """,
         }
     )
@@ -188,6 +188,14 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "an unknown gate": (
         node("{gate: robot}"),
         "27:7: stages.x.gate: unknown kind of gate `robot`; known are `eval`, `human`",
+    ),
+    "a gate that is fanned out": (
+        {"    gate: eval\n": "    gate: eval\n    matrix: {a: [1]}\n"},
+        "29:5: stages.gate.matrix: unknown key",
+    ),
+    "an action for each": (
+        node("{action: set_alias, for_each: sft, inputs: {checkpoint: x}, with: {alias: a}}"),
+        "27:26: stages.x.for_each: unknown key",
     ),
     "a human gate that asks about nothing": (
         node("{gate: human}"),

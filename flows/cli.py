@@ -46,6 +46,7 @@ COMMANDS = {
     "plan": "say for each stage whether it would run, resume or be reused, and why",
     "diff": "say where two runs or two results begin to differ",
     "run": "run what is not committed yet, then write the report",
+    "approve": "answer a gate that asks a person",
     "status": "show the latest run of a pipeline",
     "logs": "show what the stages of the latest run printed",
     "runs": "list the runs of a pipeline, from the archive in its store",

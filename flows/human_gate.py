@@ -10,6 +10,7 @@ from rich.console import Console
 from flows.approving import record_answer
 from flows.artifacts.tables import evaluation_table
 from flows.finish import close_run
+from flows.pause_key import pause_key
 from flows.pipeline_run import PipelineRun
 from flows.run_page import RunPage
 from flows.this_flow_run import ThisFlowRun
@@ -19,7 +20,6 @@ from tasks.report.content import Content
 
 ASK_SECONDS = 7 * 86400.0
 """How long a gate waits that asks a person about an evaluation."""
-PAUSE_KEY = "approve-"
 
 
 class Answer(RunInput):
@@ -91,8 +91,3 @@ class HumanGate:
             related=[{"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.role": "flow-run"}],
             payload={"pipeline": self._run.plan.pipeline.name, "gate": gate.node.id, "run": run.run_id},
         )
-
-
-def pause_key(gate_key: str) -> str:
-    """By which the server tells the pauses of a run apart; the same gate asks once, however often the run starts."""
-    return f"{PAUSE_KEY}{gate_key[:16]}"

@@ -14,6 +14,7 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Scheduled
 from scheduled import deploy_file, wait_for_state, wait_until
 
+from flows.cli import main
 from stages.store.approvals import list_approvals
 from stages.store.conditional import open_store
 from stages.store.runs import RunRecord, latest_run
@@ -45,11 +46,13 @@ def asked(client: SyncPrefectClient, file: Path, name: str) -> UUID:
     """A run that waits for its answer."""
     flow_run = client.create_flow_run_from_deployment(deploy_file(client, file, name))
     assert wait_for_state(client, flow_run.id, *ENDS).state_name == "Suspended"
+    # Prefect saves the form just after it has suspended the run, and takes no answer before.
+    question(client, flow_run.id)
     return flow_run.id
 
 
 def question(client: SyncPrefectClient, flow_run: UUID) -> str:
-    """What the form says; Prefect saves it just after it has suspended the run."""
+    """What the form says, once it is there."""
     state = client.read_flow_run(flow_run).state
     assert state is not None
     keys = state.state_details.run_input_keyset
@@ -99,6 +102,7 @@ def test_a_run_is_suspended_when_nothing_else_can_go_and_an_answer_has_it_go_on_
     assert sorted(states[-4:]) == [("after", "Reused"), ("ask", "Passed"), ("beside", "Reused"), ("first", "Reused")]
 
 
+@pytest.mark.slow
 def test_a_rejected_gate_ends_the_run_and_the_next_one_asks_nobody(
     up_client: SyncPrefectClient, write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:
@@ -111,3 +115,20 @@ def test_a_rejected_gate_ends_the_run_and_the_next_one_asks_nobody(
     assert wait_for_state(up_client, again.id, *ENDS).state_name == "Failed"
     (gate,) = [stage for stage in latest(tmp_path).stages if stage.id == "ask"]
     assert gate.message == "rejected by Ada: too long"
+
+
+def test_the_command_answers_for_a_suspended_run_which_goes_on_and_for_the_runs_after_it(
+    up_client: SyncPrefectClient,
+    write_pipeline: WritePipeline,
+    tmp_path: Path,
+    own_places: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_pipeline(GATED)
+    run = asked(up_client, file, "commanded")
+    assert main(["approve", str(file), "ask", "--by", "Grace", "--comment", "ship it"]) == 0
+    assert f"goes on: {latest(tmp_path).run_url}" in capsys.readouterr().out
+    assert wait_for_state(up_client, run, *ENDS[:3]).state_name == "Completed"
+    assert outcomes(latest(tmp_path)) == {"first": "done", "ask": "passed", "after": "done", "beside": "done"}
+    (approval,) = list_approvals(open_store(str(tmp_path / "store")))
+    assert (approval.by, approval.comment) == ("Grace", "ship it")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pipelines.spec.amounts import describe_size, describe_time
 from pipelines.spec.identity import KEY_SHOWN
 from pipelines.spec.nodes import StageNode
-from pipelines.spec.planned import Decision, Estimate, Plan, PlannedNode
+from pipelines.spec.planned import Decision, Plan, PlannedNode
 
 _WORDS: dict[Decision, str] = {
     "reuse": "reused",
@@ -28,7 +28,7 @@ def plan_text(plan: Plan) -> str:
     ]
     counts = Counter(planned.decision for planned in plan.nodes.values())
     summary = ", ".join(f"{counts[decision]} {word}" for decision, word in _WORDS.items() if counts[decision])
-    below = [*_aliases(plan), *_estimate(plan.estimate), f"{plan.pipeline.name}: {summary}"]
+    below = [*_aliases(plan), *_estimate(plan), f"{plan.pipeline.name}: {summary}"]
     return "\n".join([*(line.rstrip() for line in lines), "", *below])
 
 
@@ -45,7 +45,8 @@ def _aliases(plan: Plan) -> Iterator[str]:
         yield f"alias {name} → {target.stage} {target.key[:KEY_SHOWN]}, set {aliased.record.set_at[:10]}"
 
 
-def _estimate(estimate: Estimate) -> Iterator[str]:
+def _estimate(plan: Plan) -> Iterator[str]:
+    estimate = plan.estimate
     parts: list[str] = []
     if estimate.stages:
         seconds = sum(stage.seconds for stage in estimate.stages.values())
@@ -54,7 +55,8 @@ def _estimate(estimate: Estimate) -> Iterator[str]:
         commits = "the last commit" if most == 1 else f"the last {most} commits"
         parts += [f"{describe_time(seconds)} from {commits} of each stage", f"{describe_size(size)} new"]
     if estimate.unknown:
-        parts.append(f"no estimate for {', '.join(estimate.unknown)}: never committed here")
+        kinds = dict.fromkeys(plan.nodes[node_id].kind for node_id in estimate.unknown)
+        parts.append(f"no estimate for {', '.join(kinds)}: never committed here")
     if estimate.num_reused:
         stages = "1 stage" if estimate.num_reused == 1 else f"{estimate.num_reused} stages"
         parts.append(f"{stages} reused saves {describe_time(estimate.saved_seconds)}")

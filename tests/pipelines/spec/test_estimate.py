@@ -47,7 +47,7 @@ def told(plan: Plan) -> str:
 def test_a_kind_that_was_never_committed_has_no_estimate(load: Load, store: LocalStore) -> None:
     plan = make_plan(load(), store)
     assert plan.estimate.unknown == ("data", "sft", "eval_base", "eval_sft")
-    assert told(plan) == "no estimate for data, sft, eval_base, eval_sft: never committed here"
+    assert told(plan) == "no estimate for prepare, sft, evaluation: never committed here"
 
 
 def test_steps_are_counted_from_the_one_that_is_saved(

@@ -177,7 +177,7 @@ class PipelineRun:
         plan = self._planning.again(self.plan)
         for node_id, planned in plan.nodes.items():
             stage = self._stages[node_id]
-            lost = stage.outcome in SATISFIED and planned.decision in ("run", "resume")
+            lost = stage.outcome in SATISFIED and planned.decision in ("run", "resume", "wait")
             held_up = stage.outcome == "skipped" and planned.decision != "skip"
             if lost or held_up or node_id in self._corrupt:
                 self._stages[node_id] = describe(planned)

@@ -30,6 +30,7 @@ def build_stage(draft: Draft, wiring: Wiring, path: Path) -> StageNode | None:
     condition = None if section.if_ is None else wiring.condition(section.if_, ("if",), own_report=False)
     on_oom = _on_oom(draft, section.retry, STAGES[kind].config)
     _check_max_parallel(draft)
+    _check_num_processes(draft, section.resources, kind)
     if config is None:
         return None
     return StageNode(
@@ -77,6 +78,19 @@ def _check_max_parallel(draft: Draft) -> None:
     if entry is not None and draft.id == draft.instance.group:
         message = "only for a stage with `matrix` or `for_each`"
         draft.problems.add(entry.key_place, (*draft.path, "max_parallel"), message)
+
+
+def _check_num_processes(draft: Draft, resources: ResourcesSection, kind: str) -> None:
+    if resources.num_processes == 1:
+        return
+    if not STAGES[kind].multi_process:
+        message = f"`{kind}` runs in one process, write `num_processes: 1` in this stage"
+    elif resources.accelerator != "cpu":
+        message = f"one process drives all the {resources.accelerator} devices of a machine, several need `cpu`"
+    else:
+        return
+    path = ("resources", "num_processes")
+    draft.problems.add(locate(draft.table, path)[0], (*draft.path, *path), message)
 
 
 def _retry(section: RetrySection, on_oom: dict[str, int]) -> Retry:

@@ -100,7 +100,7 @@ class ResourcesSection(Strict):
     count: Annotated[int, Field(ge=1)] | None = None
     """How many devices of a host it takes; none is all of them."""
     num_processes: Annotated[int, Field(ge=1)] = 1
-    """Processes that work on it together."""
+    """Processes on this machine that work on it together, over `jax.distributed`; for `cpu` only."""
     pool: Name | None = None
     """A limit of the server on how many stages run at once, whatever their pipeline."""
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(default_factory=dict)

@@ -55,6 +55,20 @@ CASES = {
     "an unknown key at the top": ({"name: small": "name: small\ntriggers: {}"}, "3:1: triggers: unknown key"),
     "an unknown version": ({"version: 1": "version: 2"}, "1:1: version: should be 1, not 2"),
     "no version": ({"version: 1\n": ""}, "1:1: version: required, but missing"),
+    "a kind that runs in one process": (
+        {"uses: prepare": "uses: prepare\n    resources: {num_processes: 2}"},
+        (
+            "9:17: stages.data.resources.num_processes: `prepare` runs in one process, "
+            "write `num_processes: 1` in this stage"
+        ),
+    ),
+    "several processes on a machine's only set of devices": (
+        {"uses: sft": "uses: sft\n    resources: {num_processes: 2, accelerator: gpu}"},
+        (
+            "12:17: stages.sft.resources.num_processes: one process drives all the gpu devices of a machine, "
+            "several need `cpu`"
+        ),
+    ),
     "a bad name": (
         {"name: small": "name: Small Pipe"},
         "2:1: name: String should match pattern '^[a-z0-9][a-z0-9_-]*$', not \"Small Pipe\"",

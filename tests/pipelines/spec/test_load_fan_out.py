@@ -9,9 +9,11 @@ import pytest
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 from pipelines.spec.nodes import ActionNode, Pipeline, SelectBest, StageNode, StageOutput
+from pipelines.spec.plan import make_plan
 from stages.contract import ModelArtifact, ReportArtifact
 from stages.evaluation.config import EvaluationConfig
 from stages.sft.config import SftConfig
+from stages.store.memory import MemoryStore
 
 Load = Callable[..., Pipeline]
 
@@ -224,3 +226,15 @@ def test_a_thousand_instances_are_loaded_in_seconds(load: Load, pipeline_file: P
     start = time.monotonic()
     assert len(load_pipeline(pipeline_file).nodes) == 2 * 490 + 4
     assert time.monotonic() - start < 10
+
+
+def test_a_cell_has_the_key_of_the_stage_written_by_hand_whatever_the_other_cells(load: Load) -> None:
+    def keys(pipeline: Pipeline) -> dict[str, str | None]:
+        return {node: planned.key for node, planned in make_plan(pipeline, MemoryStore("x")).nodes.items()}
+
+    by_hand = keys(load(replace={"learning_rate: 1e-3": "learning_rate: 0.01"}))
+    two = keys(load(replace=SWEEP))
+    three = keys(load("stages.sft.matrix.lr=[1e-2, 5, 1e-3]", replace=SWEEP))
+    for stage in ("sft", "eval_sft"):
+        assert two[f"{stage}[{SECOND}]"] == three[f"{stage}[{SECOND}]"] == by_hand[stage]
+        assert two[f"{stage}[{FIRST}]"] == three[f"{stage}[{FIRST}]"] != by_hand[stage]

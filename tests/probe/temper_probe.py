@@ -153,7 +153,7 @@ def _fail(context: StageContext, config: ProbeConfig) -> None:
         case "sigkill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "bug":
-            raise ValueError(f"a bug {os.environ.get(config.show, '')}")
+            raise ValueError(" ".join(filter(None, ["a bug", os.environ.get(config.show)])))
         case "user_error":
             raise UserError("bad data")
         case "storage":

@@ -215,7 +215,7 @@ def test_status_logs_and_report_tell_about_the_latest_run(
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("INFO stages: one: stage probe, attempt 000001-")
     assert printed[1] == "start after step 0"
-    assert printed[2].startswith("INFO stages: done: report ")
+    assert printed[2].startswith("INFO stages: done: checkpoint ")
     assert main(["logs", str(file)]) == 0
     headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("==>")]
     assert headings == ["==> one <==", "==> two <=="]

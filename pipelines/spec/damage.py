@@ -4,7 +4,7 @@ from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import Damage, Plan
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
-from stages.store.manifest import Manifest, check_files, quarantine
+from stages.store.manifest import CHANGED, Manifest, check_files, quarantine
 
 
 def find_damage(store: ConditionalStore, manifest: Manifest, deep: bool) -> Damage | None:
@@ -18,7 +18,9 @@ def damage_reason(manifest: Manifest, damage: Damage) -> str:
     total = sum(len(entries) for entries in manifest.outputs.values())
     missing = all(problem.endswith(": missing") for problem in damage.problems)
     what = "missing" if missing else "missing or changed"
-    return f"{len(damage.problems)} of {total} objects {what}: run again"
+    copied = len(damage.problems) == total and all(problem.endswith(CHANGED) for problem in damage.problems)
+    hint = ", or --verify deep if the store was copied here" if copied else ""
+    return f"{len(damage.problems)} of {total} objects {what}: run again{hint}"
 
 
 def set_damaged_aside(plan: Plan, store: ConditionalStore) -> None:

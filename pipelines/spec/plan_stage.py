@@ -11,6 +11,7 @@ from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.resume_points import resume_points
 from pipelines.spec.stage_key import REFRESH_SALT, Identified
 from stages.store.conditional import ConditionalStore
+from stages.store.copies import adopt_copies
 from stages.store.holder import Holder, is_gone, this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import LeaseRecord
@@ -26,6 +27,7 @@ class StageDecider:
     ) -> None:
         """For a run, what is reused is kept from the garbage collector; `deep`: check every file's bytes.
 
+        A run with `deep` makes copies from elsewhere, whose bytes are right, as good as what was committed here.
         What the plan `before` of the same run found to be whole is not checked again.
         """
         found = [] if before is None else [one.manifest for one in before.nodes.values() if one.manifest is not None]
@@ -53,6 +55,8 @@ class StageDecider:
         damage = None if seen else find_damage(self._store, manifest, self._deep)
         if damage is not None:
             return identified.of(PlannedNode(node, "run", damage_reason(manifest, damage), damage=damage))
+        if self._deep and self._run_id is not None and not seen:
+            manifest = adopt_copies(self._store, manifest)
         self._lead(node, identified)
         reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
         return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest, drift=drift_since(manifest)))

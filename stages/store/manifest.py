@@ -22,6 +22,8 @@ from stages.store.records import decode, encode
 COMMIT_TRIES = 5
 COMMIT_PAUSE_SECONDS = 0.5
 CHECKSUMS_AT_ONCE = 8
+CHANGED = "changed since the commit"
+"""Of a file that has its size and another generation."""
 
 
 class SpecMismatchError(TemperError):
@@ -193,7 +195,7 @@ def _listed_problems(store: ConditionalStore, manifest: Manifest, generations: b
             elif listed.size != entry.size:
                 yield f"{output}/{entry.path}: {listed.size} bytes, committed were {entry.size}"
             elif generations and listed.generation != entry.generation:
-                yield f"{output}/{entry.path}: changed since the commit"
+                yield f"{output}/{entry.path}: {CHANGED}"
 
 
 def _checksum_problems(store: ConditionalStore, manifest: Manifest) -> list[str]:

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -204,6 +205,20 @@ def test_a_deep_check_compares_the_bytes_themselves(load: Load, store: LocalStor
     assert reasons(make_plan(load(), store, verify="deep"), "run") == {
         "sft": "1 of 4 objects missing or changed: run again"
     }
+
+
+def test_a_run_that_checks_bytes_takes_over_a_store_that_was_copied_without_its_times(
+    load: Load, store: LocalStore, commit_all: CommitAll, tmp_path: Path
+) -> None:
+    commit_all(make_plan(load(), store))
+    shutil.copytree(store.root, tmp_path / "moved", copy_function=shutil.copyfile)
+    moved = LocalStore(tmp_path / "moved")
+    told = make_plan(load(), moved).nodes["sft"].reason
+    assert told == "4 of 4 objects missing or changed: run again, or --verify deep if the store was copied here"
+    assert not make_plan(load(), moved, verify="deep").has_work
+    assert make_plan(load(), moved).has_work, "a plan only looks"
+    assert not make_plan(load(), moved, run_id="run", verify="deep").has_work
+    assert not make_plan(load(), moved).has_work
 
 
 def test_a_quarantined_result_says_why(load: Load, store: LocalStore, commit_all: CommitAll) -> None:

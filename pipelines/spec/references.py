@@ -213,14 +213,14 @@ def _expected(text: str) -> str:
     parts = text.split(".")
     if parts[0] not in _SHOWN:
         *roots, last = (f"`{root}`" for root in _SHOWN)
-        return did_you_mean_start(parts[0]) or f"it starts with {', '.join(roots)} or {last}"
+        return _form_meant(parts[0]) or f"it starts with {', '.join(roots)} or {last}"
     middle = {"stages": 2, "each": 1}.get(parts[0])
     words = {"stages": ("outputs",), "each": ("outputs", "matrix")}.get(parts[0], ())
     wrong = parts[middle] if middle is not None and middle < len(parts) and parts[middle] not in words else None
     return f"expected {_SHOWN[parts[0]]}{did_you_mean(wrong, words) if wrong else ''}"
 
 
-def did_you_mean_start(word: str) -> str:
+def _form_meant(word: str) -> str:
     """The form that was probably meant, by its first word."""
     hint = did_you_mean(word, _SHOWN)
     return f"expected {next(_SHOWN[root] for root in _SHOWN if f'`{root}`' in hint)}{hint}" if hint else ""

@@ -2,6 +2,7 @@
 
 import time
 
+from pipelines.spec.nodes import OnConflict
 from stages.contract import CorruptInput
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths
@@ -24,8 +25,9 @@ def execute_stage(work: StageWork, observer: StageObserver) -> StageDone:
     started = time.monotonic()
     write_spec(work.store, work.paths, work.payload)
     preemptions_left = work.node.retry.preempted_max
+    policy: OnConflict = "takeover" if work.takeover else work.node.on_conflict
     while True:
-        taken = _wait_for_lease(work, observer)
+        taken = _wait_for_lease(work, policy, observer)
         if isinstance(taken, Manifest):
             return StageDone("Reused", taken, time.monotonic() - started)
         try:
@@ -36,20 +38,26 @@ def execute_stage(work: StageWork, observer: StageObserver) -> StageDone:
             if error.cause != "preempted" or preemptions_left == 0:
                 raise
         preemptions_left -= 1
+        # Whoever comes in between came rightly.
+        policy = "wait" if policy == "takeover" else policy
         observer.preempted(f"preempted, {preemptions_left} more are allowed; going on from what was saved")
 
 
-def _wait_for_lease(work: StageWork, observer: StageObserver) -> Lease | Manifest:
+def _wait_for_lease(work: StageWork, policy: OnConflict, observer: StageObserver) -> Lease | Manifest:
     """The lease, or the result if there is one by the time that the lease is free."""
     observation = Observation()
     holder = this_holder(work.run_url)
-    policy = "takeover" if work.takeover else work.node.on_conflict
     waiting = False
     while not work.stop.requested:
         manifest = claim_manifest(work.store, work.paths)
         if manifest is not None:
             return manifest
-        taken = acquire(work.store, work.paths, holder, observation, takeover=policy == "takeover")
+        taken = acquire(work.store, work.paths, holder, observation)
+        if isinstance(taken, HeldBy) and policy == "takeover":
+            loser = _describe_holder(taken)
+            taken = acquire(work.store, work.paths, holder, observation, takeover=True)
+            if isinstance(taken, Lease):
+                observer.note(f"taken over from {loser}")
         if isinstance(taken, Lease):
             return _look_again(work, taken)
         if policy == "fail":

@@ -204,6 +204,28 @@ def failures(work: StageWork, witness: Any, num: int) -> list[StageFailedError]:
     return errors
 
 
+def test_a_run_that_was_preempted_waits_for_whoever_came_in_between(
+    make_work: MakeWork, store: ConditionalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = dataclasses.replace(make_work(fault="preempted"), takeover=True)
+    taken: list[Lease] = []
+    release = Lease.release
+
+    def release_to_another(lease: Lease) -> None:
+        release(lease)
+        if not taken:
+            between = acquire(store, work.paths, this_holder("http://other/run"), Observation())
+            assert isinstance(between, Lease)
+            taken.append(between)
+            threading.Timer(1.5, work.stop.request, ["received SIGINT"]).start()
+
+    monkeypatch.setattr(Lease, "release", release_to_another)
+    with pytest.raises(StageFailedError, match="received SIGINT"):
+        execute_stage(work, IGNORE)
+    lease = read_record(store, work.paths.lease, LeaseRecord)
+    assert lease == taken[0].record
+
+
 def test_a_stage_that_keeps_crashing_at_one_step_leaves_out_its_newest_progress_once_and_is_given_up(
     make_work: MakeWork, witness: Any
 ) -> None:
@@ -308,7 +330,7 @@ def test_a_run_that_shall_fail_on_a_conflict_does_not_wait(
 
 @pytest.mark.parametrize("asked", ["by the file", "by the run"])
 def test_a_run_that_takes_over_works_at_once_and_the_holder_is_fenced(
-    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
+    make_work: MakeWork, witness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
 ) -> None:
     timing = LeaseTiming(ttl=4.0, beat=0.3, request=1.0)
     monkeypatch.setattr("tasks.attempt.LeaseKeeper", functools.partial(LeaseKeeper, timing=timing))
@@ -323,7 +345,8 @@ def test_a_run_that_takes_over_works_at_once_and_the_holder_is_fenced(
         taker = make_work(changes={"on_conflict": "takeover"})
     else:
         taker = dataclasses.replace(make_work(), takeover=True)
-    assert execute_stage(taker, IGNORE).manifest.epoch == 2
+    assert execute_stage(taker, witness).manifest.epoch == 2
+    assert witness.told[0].startswith("note: taken over from process ")
     holder.join(30)
     assert [error.cause for error in errors] == ["fenced"]
     assert not any(is_running(pid) for pid in pids.read_text().split())

@@ -58,6 +58,27 @@ def test_a_released_lease_is_taken_at_once_with_the_next_epoch(store: Conditiona
     assert take(store, paths).epoch == 2
 
 
+def test_a_living_holder_loses_its_lease_to_a_takeover_and_notices_when_it_renews(
+    store: ConditionalStore, paths: StagePaths
+) -> None:
+    loser = take(store, paths, ELSEWHERE)
+    taken = acquire(store, paths, this_holder(), Observation(), takeover=True)
+    assert isinstance(taken, Lease)
+    assert (taken.epoch, recorded(store, paths)) == (2, taken.record)
+    with pytest.raises(LeaseLostError, match=f"attempt {taken.attempt} has it"):
+        loser.renew()
+
+
+def test_a_holder_that_is_about_to_commit_keeps_its_lease_from_a_takeover(
+    store: ConditionalStore, paths: StagePaths
+) -> None:
+    lease = take(store, paths, ELSEWHERE)
+    lease.mark_committing()
+    assert isinstance(acquire(store, paths, this_holder(), Observation(), takeover=True), HeldBy)
+    lease.release()
+    assert take(store, paths).epoch == 2
+
+
 def test_a_silent_holder_is_replaced_after_the_ttl_of_the_observers_own_clock(
     store: ConditionalStore, paths: StagePaths
 ) -> None:

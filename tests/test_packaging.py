@@ -70,7 +70,6 @@ DISTRIBUTIONS = {
     "urllib3": "requests",
     "yaml": "pyyaml",
 }
-LOADED_BY_ORBAX = {"gcsfs"}
 
 
 def imported_distributions() -> set[str]:
@@ -88,4 +87,4 @@ def imported_distributions() -> set[str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     extras = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
     declared = {re.split(r"[\[>=<]", line)[0] for line in [*PROJECT["dependencies"], *extras]}
-    assert imported_distributions() == declared - LOADED_BY_ORBAX
+    assert imported_distributions() == declared

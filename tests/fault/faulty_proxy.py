@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
 
         The emulator forgets an upload once it is whole; the service says again that it is.
         """
-        is_upload = self.command == "PUT" and "upload_id=" in self.path
+        is_upload = "upload_id=" in self.path
         if is_upload and self.path in self.proxy.uploads:
             return self.proxy.uploads[self.path]
         answer = self._ask(body)

@@ -16,7 +16,7 @@ INSTALL_SELF := $(UV) pip install --python .venv --no-deps --no-build-isolation 
 help:
 	@echo "make quickstart  install, then train a real model with pipelines/quickstart.yaml"
 	@echo "make test        install, then run the fast tests"
-	@echo "make test-slow   install PyTorch and transformers too, then run the slow tests"
+	@echo "make test-slow   install PyTorch, transformers, Postgres and Redis too, then run the slow tests"
 	@echo "make lint        ruff, pyright and the import contracts"
 	@echo "make lock        bring infra/locks up to date; newest versions with UPGRADE=--upgrade"
 
@@ -28,7 +28,7 @@ install: .venv/.installed
 test: install
 	$(BIN)/pytest -n 2 --dist loadfile
 
-test-slow: .venv/.installed-parity
+test-slow: .venv/.installed-parity .venv/.installed-apt
 	$(BIN)/pytest -m "slow and not gpu and not tpu"
 
 lint: install
@@ -52,9 +52,18 @@ lint: install
 	$(INSTALL_SELF)
 	touch $@
 
-.venv/.installed-parity: infra/locks/parity.txt .venv/.installed
+# Servers that slow tests start for themselves. Debian starts one of each as well, unless told that this is no time to.
+.venv/.installed-apt: infra/apt/test-slow.txt | .venv/bin/python
+	@set -e; packages="$$(grep -v '^#' $<)"; \
+	dpkg-query --show $$packages >/dev/null 2>&1 || { \
+		command -v apt-get >/dev/null || { echo "Install what $< lists" >&2; exit 1; }; \
+		apt-get update --quiet=2; \
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $$packages; }
+	touch $@
+
+.venv/.installed-parity: infra/locks/parity.txt infra/locks/server.txt .venv/.installed
 	@test -n "$(PIP_FIND_LINKS)" || { echo "Set PIP_FIND_LINKS to a folder with the CPU wheel of torch: $$(grep -m 1 -o '^torch==[^ ]*' $<)" >&2; exit 1; }
-	$(UV) pip sync --compile-bytecode --python .venv $(FIND_LINKS) $(LOCKS) infra/locks/parity.txt
+	$(UV) pip sync --compile-bytecode --python .venv $(FIND_LINKS) $(LOCKS) infra/locks/parity.txt infra/locks/server.txt
 	$(INSTALL_SELF)
 	touch $@
 

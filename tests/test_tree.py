@@ -103,6 +103,6 @@ def test_every_locked_package_has_one_version_and_a_hash(lock: Path):
 
 def test_locks_that_are_installed_together_agree():
     versions: dict[str, str] = {}
-    for lock in ("cpu", "dev", "demo", "parity"):
+    for lock in ("cpu", "dev", "demo", "parity", "server"):
         for name, version in re.findall(r"^([\w.-]+)==(\S+)", (LOCKS / f"{lock}.txt").read_text(), re.MULTILINE):
             assert versions.setdefault(name, version) == version, f"{lock}.txt: {name}"

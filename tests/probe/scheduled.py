@@ -55,3 +55,16 @@ def wait_until(is_there: Callable[[], bool], seconds: float = 60) -> None:
     while not is_there():
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.3)
+
+
+def long_probe(tmp_path: Path) -> str:
+    """A stage that takes 12 s, saves each step, and leaves ids of its processes in the file `pids`."""
+    settings = f"num_steps: 8, step_seconds: 1.5, pids: {tmp_path / 'pids'}"
+    return f"  one: {{uses: probe, with: {{{settings}}}}}\n"
+
+
+def start_run(client: SyncPrefectClient, file: Path, tmp_path: Path) -> FlowRun:
+    """A run that has saved something."""
+    run = client.create_flow_run_from_deployment(deploy_file(client, file, "long"))
+    wait_until(lambda: any((tmp_path / "store").rglob("*.commit.json")), 120)
+    return run

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stages.store.local import LocalStore
+from stages.store.marker import ensure_marker
+
 ROOT = Path(__file__).parents[1]
 ACCELERATOR = {"jax", "jaxlib", "flax", "optax", "orbax", "qwix", "tensorstore", "torch", "transformers", "vllm"}
 
@@ -73,6 +76,17 @@ def test_looking_at_a_pipeline_loads_neither_prefect_nor_an_accelerator_library(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert loaded_by(temper(*arguments)) & {*ACCELERATOR, "prefect"} == set()
+
+
+@pytest.mark.parametrize("arguments", [("gc", "--dry-run"), ("lineage", "sha256:0", "--forward"), ("runs",)])
+def test_looking_at_a_store_loads_neither_prefect_nor_an_accelerator_library(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ensure_marker(LocalStore(tmp_path / "store"))
+    name, *rest = arguments
+    command = temper(name, "pipelines/smoke.yaml", *rest, "--set", f"store={tmp_path / 'store'}")
+    assert loaded_by(command) & {*ACCELERATOR, "prefect"} == set()
 
 
 def test_every_stage_module_imports_where_prefect_is_not_installed():

@@ -50,11 +50,11 @@ class Planning:
         )
 
     def again(self, before: Plan) -> Plan:
-        """A plan on what is committed by now. Raises as `first`."""
+        """A plan on what is committed by now; it forces what had no key in the plan before. Raises as `first`."""
         return make_plan(
             self.pipeline,
             self.store,
-            (),
+            self.force,
             self.only,
             self.until,
             refresh=self.refresh,

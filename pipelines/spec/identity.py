@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from pipelines.spec.roles import role_of
@@ -16,6 +16,8 @@ SCHEME = 1
 """Version of the key scheme; another one changes every key."""
 KEY_SHOWN = 16
 """Characters of a key that people see."""
+
+_PAYLOAD = TypeAdapter(dict[str, JsonValue])
 
 DigestOf = Callable[[str], str]
 """From the URI of an external input to the digest of its content."""
@@ -75,7 +77,19 @@ def identity_payload(identity: Identity, digest_of: DigestOf, salt: str | None =
         payload["strict"] = dict(identity.strict)
     if salt is not None:
         payload["salt"] = salt
-    return json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _canonical_json(payload)
+
+
+def split_salt(payload: bytes) -> tuple[bytes, str | None]:
+    """The payload of the same identity without a salt, and the salt that it has."""
+    content = _PAYLOAD.validate_json(payload)
+    salt = content.pop("salt", None)
+    assert salt is None or isinstance(salt, str)
+    return _canonical_json(content), salt
+
+
+def _canonical_json(content: Mapping[str, JsonValue]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def key_of(payload: bytes) -> str:

@@ -57,13 +57,13 @@ def make_plan(
     Args:
         pipeline: what to plan.
         store: where its results are.
-        force: stages to run again for good; not to be given to a later plan of the same run.
+        force: stages to run again for good; those whose keys the plan `before` knows were forced then.
         only: nodes to choose.
         until: the last node to choose, with all that it needs.
         refresh: stages to run again in this run only.
         run_id: the run that the plan is for; without one, it is a look at what a run would do.
         verify: how committed results are checked.
-        before: the plan that this run made before, whose aliases and salts stay.
+        before: the plan that this run made before, whose aliases, external content and salts stay.
 
     Raises:
         SpecError: an external input cannot be found, or an alias cannot be used.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipelines.spec.diagnostics import SpecError
-from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of
+from pipelines.spec.identity import ExternalIdentity, Identity, StoredIdentity, identity_payload, key_of, split_salt
 from pipelines.spec.nodes import CacheMode, ExternalSource, Pipeline, StageNode
 from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.selection import Selection
@@ -43,7 +43,7 @@ class Identified:
 
 
 class StageKeys:
-    """Makes the keys of one plan; every external source is looked up once."""
+    """Makes the keys of one plan; every external source is looked up once, for all plans of a run."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class StageKeys:
         self._store = store
         self._selection = selection
         self._run_id = run_id
-        self._before = before
-        self._resolved: dict[str, SourceRef] = {}
+        self._before: Mapping[str, PlannedNode] = {} if before is None else before.nodes
+        self._resolved = {uri: ref for planned in self._before.values() for uri, ref in planned.sources.items()}
         self._salted = salted_keys(store)
 
     def why_unknown(self, node: StageNode) -> str | None:
@@ -85,7 +85,7 @@ class StageKeys:
         run_salt = self._run_salt(node)
         try:
             payload = identity_payload(identity, digest_of)
-            salt = run_salt or self._lasting_salt(node, key_of(payload))
+            salt = run_salt or self._lasting_salt(node, payload)
             if salt is not None:
                 payload = identity_payload(identity, digest_of, salt)
         except UserError as error:
@@ -112,10 +112,17 @@ class StageKeys:
                 assert self._run_id is not None, "`why_unknown` looks first"
                 return f"{REFRESH_SALT}{self._run_id}"
             case "off":
-                known = self._before.nodes[node.id].salt if self._before is not None else None
-                return known or f"once {uuid.uuid4().hex}"
+                known = self._before.get(node.id)
+                return (known and known.salt) or f"once {uuid.uuid4().hex}"
 
-    def _lasting_salt(self, node: StageNode, plain_key: str) -> str | None:
+    def _lasting_salt(self, node: StageNode, plain: bytes) -> str | None:
+        """What `--force` gave the stage; a run goes on with that of its first plan, whoever forces the stage since."""
+        known = self._before.get(node.id)
+        if known is not None and known.payload is not None:
+            unsalted, salt = split_salt(known.payload)
+            if unsalted == plain:
+                return salt
+        plain_key = key_of(plain)
         if node.id in self._selection.force:
             self._salted |= {plain_key}
             return write_salt(self._store, plain_key)

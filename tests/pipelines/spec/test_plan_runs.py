@@ -124,6 +124,39 @@ def test_a_plan_that_is_made_again_checks_only_what_is_new(load: Load, store: Lo
     assert make_plan(load(), store, run_id="run-2").nodes["data"].damage is not None
 
 
+def test_a_plan_that_is_made_again_keeps_the_keys_of_what_has_run(
+    load: Load, store: LocalStore, commit: Commit, pipeline_file: Path
+) -> None:
+    first = make_plan(load(), store, run_id="run-1")
+    commit(first, "data")
+    (pipeline_file.parent / "rows.jsonl").write_text('{"edited": true}\n')
+    make_plan(load(), store, force=["eval_base"], run_id="run-2")
+    again = make_plan(load(), store, run_id="run-1", before=first)
+    assert again.nodes["data"].decision == "reuse"
+    assert {one.node.id: one.key for one in again.nodes.values()} == {
+        one.node.id: one.key for one in first.nodes.values()
+    }
+
+
+def test_a_plan_that_is_made_again_keeps_what_the_run_forced(load: Load, store: LocalStore, commit: Commit) -> None:
+    first = make_plan(load(), store, force=["data"], run_id="run-1")
+    commit(first, "data")
+    make_plan(load(), store, force=["data"], run_id="run-2")
+    again = make_plan(load(), store, run_id="run-1", before=first)
+    assert (again.nodes["data"].decision, again.nodes["data"].key) == ("reuse", first.nodes["data"].key)
+
+
+def test_a_stage_whose_key_is_known_later_is_forced_then_and_once(load: Load, store: LocalStore) -> None:
+    pipeline = stage(load(), "sft", cache="refresh")
+    look = make_plan(pipeline, store, force=["eval_sft"])
+    assert look.nodes["eval_sft"].key is None
+    usual = make_plan(pipeline, store, run_id="run-1", before=look).nodes["eval_sft"].key
+    forced = make_plan(pipeline, store, force=["eval_sft"], run_id="run-1", before=look)
+    assert forced.nodes["eval_sft"].key != usual
+    again = make_plan(pipeline, store, force=["eval_sft"], run_id="run-1", before=forced)
+    assert again.nodes["eval_sft"].key == forced.nodes["eval_sft"].key
+
+
 # --- other runs ----------------------------------------------------------------------------------
 
 ELSEWHERE = this_holder().model_copy(update={"host": "elsewhere", "pid": 7, "run_url": "http://runs/1"})

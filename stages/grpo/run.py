@@ -11,13 +11,13 @@ from stages.engine.cluster.placement import of_this_process
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
-from stages.engine.models.source import check_length, load_trained_model, write_model
+from stages.engine.models.source import LoadedModel, check_length, load_trained_model, write_model
 from stages.engine.objectives.advantages import ADVANTAGES
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rl.filtering import mixed_groups
 from stages.engine.rl.learner import Learned, PolicyLearner
 from stages.engine.rl.losses import PolicyLoss
-from stages.engine.rl.rollouts import Rollout, collect, make_prompts
+from stages.engine.rl.rollouts import Prompt, Rollout, collect, make_prompts
 from stages.engine.rollout.native.sampler import NativeSampler
 from stages.engine.training.loop import TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_optimizer, make_schedule
@@ -32,13 +32,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
     cluster = all_devices()
     model = load_trained_model(context, config.model.lora, config.seed)
-    prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
-    if config.prompts_per_step > len(prompts):
-        raise UserError(
-            f"prompts_per_step is {config.prompts_per_step}, but the dataset has {len(prompts)} rows: one that is "
-            "sampled twice in a step gets the same responses twice; raise group_size instead"
-        )
-    check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
+    prompts = _read_prompts(context, config, model)
     sampler = NativeSampler(
         model.frozen,
         model.chat.tokenizer.eos_ids,
@@ -97,6 +91,17 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     )
     write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model.lora)
     write_training_report(context.output_dir("report"), end.counters)
+
+
+def _read_prompts(context: StageContext, config: GrpoConfig, model: LoadedModel) -> list[Prompt]:
+    prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
+    if config.prompts_per_step > len(prompts):
+        raise UserError(
+            f"prompts_per_step is {config.prompts_per_step}, but the dataset has {len(prompts)} rows: one that is "
+            "sampled twice in a step gets the same responses twice; raise group_size instead"
+        )
+    check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
+    return prompts
 
 
 def _loss_settings(config: GrpoConfig) -> PolicyLoss:

@@ -18,7 +18,7 @@ from stages.store.marker import check_marker
 from stages.store.progress import COMMIT_SUFFIX
 from stages.store.records import encode
 
-DELETES_AT_ONCE = 16
+DELETES_AT_ONCE = 8
 
 
 @dataclass

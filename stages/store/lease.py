@@ -174,13 +174,15 @@ def acquire(
         if stored is not None and current is not None:
             if current.attempt.endswith(unique):
                 # Our write took effect, but its answer was lost.
-                return _took(Lease(store, paths.lease, current, stored.generation, started))
+                return Lease(store, paths.lease, current, stored.generation, started)
             seconds_left = ttl - observation.age(stored.generation)
             kept = current.state == "committing" or (current.state == "held" and not takeover)
             if kept and not _is_over(current, holder) and seconds_left > 0:
                 return HeldBy(current, seconds_left)
         epoch = 1 if current is None else current.epoch + 1
         record = LeaseRecord(epoch=epoch, attempt=attempt_name(epoch, unique), holder=holder, state="held", beat=0)
+        # Before the write: another thread may see it at once.
+        _working.add(record.attempt)
         try:
             if stored is None:
                 generation = store.create(paths.lease, encode(record))
@@ -188,12 +190,10 @@ def acquire(
                 generation = store.swap(paths.lease, encode(record), stored.generation)
         except PreconditionFailed:
             continue
-        return _took(Lease(store, paths.lease, record, generation, started))
-
-
-def _took(lease: Lease) -> Lease:
-    _working.add(lease.attempt)
-    return lease
+        except StorageError:
+            _working.discard(record.attempt)
+            raise
+        return Lease(store, paths.lease, record, generation, started)
 
 
 def _is_over(record: LeaseRecord, observer: Holder) -> bool:

@@ -13,7 +13,7 @@ from stages.store.manifest import Manifest, StoredManifest, read_manifest_file
 from stages.store.payload import Payload
 from stages.store.records import decode
 
-READS_AT_ONCE = 16
+READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)

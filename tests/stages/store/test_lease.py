@@ -272,3 +272,22 @@ def test_a_lease_that_could_not_be_released_is_free_for_the_process_that_gave_it
     again = acquire(store, paths, this_holder("another run"), Observation())
     assert isinstance(again, Lease)
     assert again.epoch == 2
+
+
+def test_a_lease_that_was_taken_without_knowing_it_is_free_for_the_process_that_took_it(paths: StagePaths) -> None:
+    class Fails(MemoryStore):
+        failures = 1
+
+        def create(self, path: str, data: bytes) -> str:
+            generation = super().create(path, data)
+            if self.failures:
+                self.failures -= 1
+                raise StorageError("the connection broke")
+            return generation
+
+    store = Fails("memory://breaks")
+    with pytest.raises(StorageError):
+        acquire(store, paths, this_holder(), Observation())
+    again = acquire(store, paths, this_holder(), Observation())
+    assert isinstance(again, Lease)
+    assert again.epoch == 2

@@ -2,6 +2,7 @@
 
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from flows.commands.arguments import add_file, load
@@ -64,7 +65,7 @@ def _duration(text: str) -> float:
 
 
 def _describe(garbage: Garbage, price: float | None) -> Iterator[str]:
-    yield f"{len(garbage.kept)} stages are needed"
+    yield f"{len(garbage.kept)} stages are needed{_reasons(garbage)}"
     yield from (
         f"  needed again, so no longer condemned: {_name(stage.paths.kind, stage.paths.key)}"
         for stage in garbage.rescues
@@ -75,6 +76,14 @@ def _describe(garbage: Garbage, price: float | None) -> Iterator[str]:
     if garbage.aside:
         size = sum(listed.size for listed in garbage.aside)
         yield f"files that dead writers left: {_amount(len(garbage.aside), size, price)}"
+
+
+def _reasons(garbage: Garbage) -> str:
+    """For example `: alias prod 2, recent runs 5; the others are what these were made from`."""
+    reasons = Counter(reason for reason in garbage.kept.values() if reason)
+    parts = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+    others = "; the others are what these were made from" if "" in garbage.kept.values() else ""
+    return f": {parts}{others}" if parts else ""
 
 
 def _section(title: str, doomed: Iterable[Doomed], price: float | None) -> Iterator[str]:

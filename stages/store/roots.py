@@ -29,7 +29,7 @@ def find_roots(
         now: in seconds since 1970.
         keep_runs: age in seconds up to which a run that finished keeps what it used.
     """
-    roots = {key: "a lease" for key, stage in found.stages.items() if is_worked_on(stage, observer, now)}
+    roots = {key: "work that goes on" for key, stage in found.stages.items() if is_worked_on(stage, observer, now)}
     roots |= dict(_recent_runs(store, observer, now, keep_runs))
     roots |= {key: f"approval of {one.gate}" for one in list_approvals(store) for key in one.stages.values()}
     return roots | dict(_aliases(store))
@@ -51,7 +51,7 @@ def _recent_runs(store: ConditionalStore, observer: Holder, now: float, keep_run
         if record is not None and (age < keep_runs or _may_go_on(record, observer)):
             for stage in record.stages:
                 if stage.key is not None:
-                    yield stage.key, f"run {record.run_id}"
+                    yield stage.key, "recent runs"
 
 
 def _may_go_on(record: RunRecord, observer: Holder) -> bool:

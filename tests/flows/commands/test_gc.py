@@ -6,6 +6,7 @@ import pytest
 from made_stages import commit, paths_of
 
 from flows.cli import main
+from stages.store.aliases import AliasRecord, AliasTarget, set_alias
 from stages.store.local import LocalStore
 from stages.store.manifest import read_manifest_file
 from stages.store.marker import ensure_marker
@@ -61,6 +62,16 @@ def test_two_runs_with_the_grace_between_them_delete_what_nothing_needs(
     assert gc(store, "--grace", "0s", "--price-per-gb-month", "1000000000") == 0
     assert "deleted: 3 objects, 11 bytes, 11.00 a month" in capsys.readouterr().out
     assert state(store) == "swept"
+
+
+def test_what_keeps_stages_is_told(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(store, paths_of("rows"))
+    commit(store, paths_of("model"), [paths_of("rows")])
+    target = AliasTarget(stage="sft", key=paths_of("model").key, output="checkpoint", manifest_generation="1")
+    set_alias(store, AliasRecord(name="prod", checkpoint=target, set_by="me", set_at="now"), None)
+    assert gc(store) == 0
+    told = "2 stages are needed: alias prod 1; the others are what these were made from\n"
+    assert told in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_store_and_a_time_that_is_none_are_bad_usage(

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from stages.contract import StageContext
-from stages.engine.cluster.mesh import all_devices
+from stages.engine.cluster.mesh import Cluster, all_devices
 from stages.engine.cluster.placement import of_this_process
-from stages.engine.data.layout import choose_layout
+from stages.engine.data.layout import Layout, choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.source import LoadedModel, check_length, load_trained_model, write_model
@@ -50,14 +50,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         model.adapter,
         _loss_settings(config),
         optimizer,
-        layout=choose_layout(
-            [prompt.ids for prompt in prompts],
-            batch_size=config.mini_batch,
-            micro_batch=config.train_micro_batch,
-            group_size=config.group_size,
-            max_response=config.sampling.max_response_tokens,
-            num_devices=cluster.num_devices,
-        ),
+        layout=_layout_of(prompts, config, cluster),
         cluster=cluster,
     )
     advantages_of = jax.jit(ADVANTAGES[config.advantages])
@@ -102,6 +95,17 @@ def _read_prompts(context: StageContext, config: GrpoConfig, model: LoadedModel)
         )
     check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
     return prompts
+
+
+def _layout_of(prompts: list[Prompt], config: GrpoConfig, cluster: Cluster) -> Layout:
+    return choose_layout(
+        [prompt.ids for prompt in prompts],
+        batch_size=config.mini_batch,
+        micro_batch=config.train_micro_batch,
+        group_size=config.group_size,
+        max_response=config.sampling.max_response_tokens,
+        num_devices=cluster.num_devices,
+    )
 
 
 def _loss_settings(config: GrpoConfig) -> PolicyLoss:

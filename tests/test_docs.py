@@ -10,7 +10,7 @@ from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "infra/README.md")] + sorted(
     (ROOT / "docs").glob("*.md")
 )
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)

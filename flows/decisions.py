@@ -27,6 +27,7 @@ class Verdict:
         message: why, in one line.
         lines: a gate's requirements with their numbers.
         halts: whether the run ends with it.
+        is_fault: whether it failed because it could not be decided or done, which fails the run.
         chosen: which candidate `select_best` took, from 0.
     """
 
@@ -34,12 +35,13 @@ class Verdict:
     message: str = ""
     lines: tuple[str, ...] = ()
     halts: bool = False
+    is_fault: bool = False
     chosen: int | None = None
 
     @property
     def text(self) -> str:
         """For the terminal."""
-        words = {"failed": "not passed", "waiting_approval": "waits for approval"}
+        words = {"failed": "failed" if self.is_fault else "not passed", "waiting_approval": "waits for approval"}
         word = words.get(self.outcome, self.outcome)
         return "\n  ".join((f"{word}: {self.message}" if self.message else word, *self.lines))
 
@@ -61,7 +63,7 @@ class Decisions:
         try:
             outcome = evaluate_condition(planned.pending, self._reports(planned.pending.reports))
         except TemperError as error:
-            return Verdict("failed", str(error), halts=not isinstance(planned.node, StageNode))
+            return Verdict("failed", str(error), is_fault=True)
         return None if outcome.passed else Verdict("skipped", "its condition does not hold", (str(outcome),))
 
     def decide(self, planned: PlannedNode) -> Verdict:
@@ -77,8 +79,7 @@ class Decisions:
                 case StageNode():
                     raise AssertionError("stages run in processes of their own")
         except TemperError as error:
-            on_fail = planned.node.on_fail if isinstance(planned.node, GateNode) else "stop"
-            return Verdict("failed", str(error), halts=on_fail != "skip_downstream")
+            return Verdict("failed", str(error), is_fault=True)
 
     def _gate(self, planned: PlannedNode, gate: GateNode) -> Verdict:
         outcome = evaluate_gate(gate, self._reports(gate.reports))
@@ -107,12 +108,14 @@ class Decisions:
         if isinstance(node.action, SetAlias):
             checkpoint, *_ = node.inputs["checkpoint"]
             report = node.inputs.get("report")
+            compared = self._plan.aliases.get(node.action.alias)
             said = point_alias(
                 self._store,
                 node.action.alias,
                 self._committed(checkpoint),
                 self._committed(report[0]) if report else None,
                 self._run_id,
+                compared.record if compared else None,
             )
             return Verdict("done", said)
         reports = [self._metrics(output) for output in node.inputs["reports"]]

@@ -51,6 +51,7 @@ class PipelineRun:
         self._manifests: dict[str, Manifest] = {}
         self._earlier: dict[str, RunStage] = {}
         self._halted_by: str | None = None
+        self._faults: set[str] = set()
         self._record = new_record(plan.pipeline, planning.run_id, around.run_url)
         self._stages = {node_id: describe(planned) for node_id, planned in plan.nodes.items()}
         self._saved_at = -math.inf
@@ -208,11 +209,15 @@ class PipelineRun:
             return "stopped", self.around.stop.reason
         if self._halted_by is not None:
             return "failed", f"gate {self._halted_by} did not pass"
-        failed = [node_id for node_id in self._with_outcome("failed") if self.plan.nodes[node_id].decision != "gate"]
+        failed = [node_id for node_id in self._with_outcome("failed") if self._fails_run(node_id)]
         if failed:
             return "failed", ", ".join(failed)
         awaiting = [planned.node.id for planned in self.awaiting]
         return ("waiting_approval", ", ".join(awaiting)) if awaiting else ("succeeded", "")
+
+    def _fails_run(self, node_id: str) -> bool:
+        """Whether a failed node fails the run; a gate that was decided does so only where it ends it."""
+        return self.plan.nodes[node_id].decision != "gate" or node_id in self._faults
 
     def _decisions(self) -> Decisions:
         return Decisions(self.plan, self.store, self._manifests, self._record.run_id)
@@ -274,6 +279,8 @@ class PipelineRun:
     def _take_verdict(self, node_id: str, verdict: Verdict) -> None:
         self._settle(node_id, verdict.outcome, message=verdict.message, lines=verdict.lines)
         self.around.display.end(node_id, verdict.text)
+        if verdict.is_fault:
+            self._faults.add(node_id)
         if verdict.halts:
             self._halted_by = node_id
 

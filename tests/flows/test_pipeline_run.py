@@ -213,3 +213,52 @@ def test_what_another_run_committed_meanwhile_is_a_deviation_from_the_plan(make_
     assert outcomes(record) == {"one": "reused"}
     assert len(record.deviations) == 1
     assert record.deviations[0].startswith("one: planned to run, but attempt 000001-")
+
+
+def test_a_gate_that_cannot_be_decided_fails_the_run_and_leaves_other_branches_alone(make_run: MakeRun) -> None:
+    gate = "gate: eval, inputs: {report: '${stages.one.outputs.report}'}, require: ['accuracy > 0']"
+    stages = (
+        "  one: {uses: probe, with: {num_steps: 1}}\n"
+        f"  gate: {{{gate}, on_fail: skip_downstream}}\n"
+        "  two: {uses: probe, needs: [gate], with: {seed: 2, num_steps: 1}}\n"
+        "  beside: {uses: probe, needs: [one], with: {seed: 3, num_steps: 1}}\n"
+    )
+    record = drive(make_run(stages))
+    assert outcomes(record) == {"one": "done", "gate": "failed", "two": "skipped", "beside": "done"}
+    assert (record.outcome, record.message) == ("failed", "gate")
+    assert "the report has no metric `accuracy`" in message(record, "gate")
+
+
+def test_an_action_that_fails_leaves_other_branches_alone(make_run: MakeRun) -> None:
+    stages = (
+        SWEEP.replace("total, mode", "accuracy, mode")
+        + "  after: {uses: probe_tuner, inputs: {model: '${stages.best.outputs.checkpoint}'}}\n"
+        + "  beside: {uses: probe, needs: ['sweep[seed=2]'], with: {seed: 9, num_steps: 1}}\n"
+    )
+    record = drive(make_run(stages))
+    assert {key: outcomes(record)[key] for key in ("best", "after", "beside")} == {
+        "best": "failed",
+        "after": "skipped",
+        "beside": "done",
+    }
+    assert (record.outcome, record.message) == ("failed", "best")
+
+
+def test_an_alias_that_moved_since_the_run_compared_with_it_is_left_where_it_is(make_run: MakeRun) -> None:
+    promote = """\
+  promote:
+    action: set_alias
+    inputs: {checkpoint: '${stages.one.outputs.checkpoint}', report: '${stages.one.outputs.report}'}
+    with: {alias: prod}
+"""
+    one = "  one: {{uses: probe, with: {{seed: {seed}, num_steps: 1}}}}\n"
+    drive(make_run(one.format(seed=1) + promote))
+    more = "  more: {uses: probe_tuner, needs: [promote], inputs: {model: '${aliases.prod}'}, with: {num_steps: 1}}\n"
+    run = make_run(one.format(seed=2) + promote + more)
+    drive(make_run(one.format(seed=3) + promote))
+    record = drive(run)
+    assert outcomes(record) == {"one": "done", "promote": "failed", "more": "skipped"}
+    found = read_alias(run.store, "prod")
+    assert found is not None
+    assert found[0].set_by != record.run_id
+    assert "moved since this run was planned" in message(record, "promote")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import UserError
+from stages.errors import StorageError, UserError
 from stages.store.io_errors import io_errors
 
 POLL_SECONDS = 0.2
@@ -124,16 +124,17 @@ def _take_part(folder: Path, wanted: Wanted, gpus: Sequence[str]) -> DeviceLock 
         if shared is None:
             return None
         taken: dict[str, int] = {}
-        for gpu in gpus:
-            if len(taken) == wanted.count:
-                break
-            descriptor = _lock(folder / f"{wanted.accelerator}-{_file_name(gpu)}.lock", fcntl.LOCK_EX)
-            if descriptor is not None:
-                taken[gpu] = descriptor
-        lock = DeviceLock((shared, *taken.values()), tuple(taken))
-        if len(taken) == wanted.count:
-            return lock
-        lock.release()
+        try:
+            for gpu in gpus:
+                descriptor = _lock(folder / f"{wanted.accelerator}-{_file_name(gpu)}.lock", fcntl.LOCK_EX)
+                if descriptor is not None:
+                    taken[gpu] = descriptor
+                if len(taken) == wanted.count:
+                    return DeviceLock((shared, *taken.values()), tuple(taken))
+        except StorageError:
+            DeviceLock((shared, *taken.values())).release()
+            raise
+        DeviceLock((shared, *taken.values())).release()
         return None
 
 

@@ -92,6 +92,14 @@ def test_a_part_that_cannot_be_had_whole_is_not_held_half(tmp_path: Path) -> Non
     assert take_now(tmp_path, Wanted("gpu", 1)) is not None
 
 
+def test_a_lock_file_that_cannot_be_opened_leaves_none_of_the_others_held(tmp_path: Path) -> None:
+    (tmp_path / "gpu-1.lock").mkdir()
+    with pytest.raises(StorageError, match=r"gpu-1\.lock"):
+        take(tmp_path, Wanted("gpu", 2))
+    (tmp_path / "gpu-1.lock").rmdir()
+    assert take_now(tmp_path, Wanted("gpu", 3)) is not None
+
+
 def test_many_at_once_get_what_they_want_and_never_the_same_gpu(tmp_path: Path) -> None:
     held: set[str] = set()
     guard = threading.Lock()

@@ -21,7 +21,9 @@ def lowered_settings(
         history: attempts at the stage, newest first; what they had stays for the rest of their run.
         run_id: the run.
     """
-    newest = next((record for record in history if record.run_id == run_id), None)
+    # One that ended before it began, while it waited for devices, has nothing lowered and says nothing.
+    told = (record for record in history if record.cause == "oom" or record.lowered)
+    newest = next((record for record in told if record.run_id == run_id), None)
     if newest is None:
         return {}
     if newest.cause != "oom":

@@ -45,6 +45,11 @@ def test_what_was_lowered_stays_for_the_run_whatever_ends_the_next_attempt() -> 
     assert lowered(record("infra", {}, "run-0"), record("infra", {"width": 4})) == {"width": 4}
 
 
+def test_an_attempt_that_ended_while_it_waited_for_devices_lowers_and_raises_nothing() -> None:
+    assert lowered(record("stopped", {}), record("infra", {"width": 4}), record("oom", {})) == {"width": 4}
+    assert lowered(record("fenced", {}), record("oom", {"width": 4})) == {"width": 2}
+
+
 def test_several_settings_have_a_divisor_each() -> None:
     assert lowered(record("oom", {}), divisors={"width": 3, "save_every_steps": 2}) == {
         "width": 3,

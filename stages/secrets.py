@@ -1,6 +1,7 @@
 """Secrets by name: looked up where they are used, and masked in what a process prints."""
 
 import io
+import json
 import logging
 import os
 import re
@@ -70,11 +71,16 @@ def set_secrets(variables: Mapping[str, str]) -> Hide:
 
 def hider(secrets: Iterable[str]) -> Hide:
     """Masks these values; the longest first, so that one that holds another leaves no rest."""
-    parts = {part for secret in secrets for part in (secret, *_long_lines(secret))}
+    parts = {part for secret in secrets for part in (secret, *_as_shown(secret), *_long_lines(secret)) if part}
     if not parts:
         return lambda text: text
     pattern = re.compile("|".join(map(re.escape, sorted(parts, key=len, reverse=True))))
     return lambda text: pattern.sub(MASK, text)
+
+
+def _as_shown(secret: str) -> tuple[str, ...]:
+    """Without the space around it, and as messages quote it: by `repr`, and in JSON."""
+    return secret.strip(), repr(secret)[1:-1], json.dumps(secret)[1:-1]
 
 
 def _long_lines(secret: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Secrets: where they are found, and that a process does not print them."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_the_lines_of_a_secret_of_several_lines_are_masked_too() -> None:
     hide = hider([PEM])
     assert hide(f"[{PEM}]") == f"[{MASK}]"
     assert hide("the key is MIIEowIBAAKCAQEA at the end") == f"the key is {MASK} at the end"
+
+
+@pytest.mark.parametrize("secret", ["it's \\d", 'a "b" ', "tok\n", "schön"])
+def test_a_secret_is_masked_as_messages_quote_it(secret: str) -> None:
+    hide = hider([secret])
+    for shown in (repr(secret), repr({"token": secret}), json.dumps({"token": secret}), secret.strip()):
+        assert secret.strip() not in hide(shown)
+        assert MASK in hide(shown)
 
 
 @given(secrets=st.lists(st.text("ab.*", min_size=1, max_size=4), min_size=1, max_size=4), text=st.text("ab.*x"))

@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stages.contract import FileEntry
@@ -42,7 +42,9 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    # Not `exist_ok`, which looks again: by then somebody may have removed what was there.
+    with suppress(FileExistsError):
+        folder.mkdir()
     _sync(folder.parent)
 
 
@@ -196,8 +198,8 @@ def _stamp(aside: Path, before: int) -> str:
 def _place(aside: Path, target: Path) -> None:
     """Renames a file, durably; a delete beside it may remove the folder, while it is empty, once it was made."""
     while True:
-        _make_folder(target.parent)
         try:
+            _make_folder(target.parent)
             aside.replace(target)
         except FileNotFoundError:
             if aside.exists():

@@ -1,9 +1,12 @@
 """What only a store on a local disk has: inodes, permissions, a disk that is full, locks."""
 
+import itertools
 import os
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,23 @@ def test_folders_that_became_empty_go_away_and_can_come_back(tmp_path: Path) -> 
     store.delete("v1/a/b/c")
     assert not (tmp_path / "v1" / "a").exists()
     store.create("v1/a/b/c", b"2")
+
+
+def test_a_folder_that_goes_away_while_something_is_written_to_it_is_made_again(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    end = time.monotonic() + 1.0
+
+    def write_and_delete(number: int) -> None:
+        for count in itertools.count():
+            if time.monotonic() > end:
+                return
+            path = f"v1/one/folder/{number}-{count}"
+            store.create(path, b"")
+            store.delete(path)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write_and_delete, range(6)))
+    assert store.list("v1") == []
 
 
 def test_a_folder_of_another_program_is_listed_with_what_it_holds(tmp_path: Path) -> None:

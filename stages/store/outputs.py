@@ -30,7 +30,8 @@ def _upload_file(store: ConditionalStore, folder: str, relative: str, file: Path
 
 def _stored(store: ConditionalStore, path: str, file: Path) -> FileEntry | None:
     """The entry of an upload that took effect although its answer was lost: the folder is this attempt's alone."""
-    stored = store.get(path)
-    if stored is None or stored.data != file.read_bytes():
+    stored = next((listed for listed in store.list(path.rpartition("/")[0]) if listed.path == path), None)
+    size, crc32c = file.stat().st_size, file_crc32c(file)
+    if stored is None or (stored.size, store.checksum(path)) != (size, crc32c):
         return None
-    return FileEntry(path=path, size=len(stored.data), crc32c=file_crc32c(file), generation=stored.generation)
+    return FileEntry(path=path, size=size, crc32c=crc32c, generation=stored.generation)

@@ -4,7 +4,8 @@ import pytest
 
 from stages.contract import FileEntry
 from stages.store.checksum import file_crc32c
-from stages.store.conditional import ConditionalStore, PreconditionFailed
+from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
+from stages.store.local import LocalStore
 from stages.store.memory import MemoryStore
 from stages.store.outputs import upload_output
 
@@ -46,3 +47,16 @@ def test_other_bytes_at_the_same_place_are_an_error(store: ConditionalStore, sou
     store.create("v1/out/a", b"not ours")
     with pytest.raises(PreconditionFailed):
         upload_output(store, "v1/out", source)
+
+
+def test_an_upload_whose_answer_was_lost_is_recognised_without_reading_all_of_it(source: Path, tmp_path: Path) -> None:
+    class LosesAnswers(LocalStore):
+        def upload(self, path: str, source: Path) -> FileEntry:
+            super().upload(path, source)
+            raise PreconditionFailed("asked again by the client")
+
+        def get(self, path: str) -> StoredObject | None:
+            raise AssertionError(f"{path} may be larger than the memory")
+
+    entries = upload_output(LosesAnswers(tmp_path / "store"), "v1/out", source)
+    assert [(entry.path, entry.size) for entry in entries] == [("a", 1), ("b/two", 1)]

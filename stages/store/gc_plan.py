@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 from stages.store.conditional import ConditionalStore, Listed
 from stages.store.holder import Holder
-from stages.store.layout import attempt_epoch
 from stages.store.local import ASIDE_FOLDER
 from stages.store.manifest import Condemned
-from stages.store.progress import COMMIT_SUFFIX
+from stages.store.progress import survey_progress
 from stages.store.roots import SILENT_SECONDS, find_roots, is_worked_on
 from stages.store.survey import SurveyedStage, survey
 
@@ -81,12 +80,12 @@ def find_garbage(store: ConditionalStore, retention: Retention, observer: Holder
     old = now - retention.grace
     for stage in sorted(found.stages.values(), key=lambda stage: (stage.paths.kind, stage.paths.key)):
         if not is_worked_on(stage, observer, now):
-            _sort_stage(garbage, stage, old)
+            _sort_stage(store, garbage, stage, old)
     garbage.aside = tuple(one for one in store.list(ASIDE_FOLDER) if one.modified <= min(old, now - SILENT_SECONDS))
     return garbage
 
 
-def _sort_stage(garbage: Garbage, stage: SurveyedStage, old: float) -> None:
+def _sort_stage(store: ConditionalStore, garbage: Garbage, stage: SurveyedStage, old: float) -> None:
     """Nobody works on the stage. What was last written before `old` may go."""
     needed = stage.paths.key in garbage.kept
     condemned = stage.manifest is not None and isinstance(stage.manifest.content, Condemned)
@@ -101,7 +100,7 @@ def _sort_stage(garbage: Garbage, stage: SurveyedStage, old: float) -> None:
         if stage.objects and not _is_young(stage.objects, old):
             garbage.leftovers.append(Doomed(stage, "unfinished", stage.objects))
         return
-    if parts := tuple(_dead_parts(stage, old)):
+    if parts := tuple(_dead_parts(store, stage, old)):
         garbage.leftovers.append(Doomed(stage, "leftovers", parts))
 
 
@@ -115,10 +114,10 @@ def _is_young(objects: Iterable[Listed], old: float) -> bool:
     return any(listed.modified > old for listed in objects)
 
 
-def _dead_parts(stage: SurveyedStage, old: float) -> Iterator[Listed]:
+def _dead_parts(store: ConditionalStore, stage: SurveyedStage, old: float) -> Iterator[Listed]:
     """Outputs and steps of a stage that no later attempt reads; records, metrics and logs stay."""
     newest = stage.lease.attempt if stage.lease else None
-    best = _best_step(stage)
+    best = _best_step(store, stage)
     for attempt, objects in stage.attempts.items():
         paths = stage.paths.attempt(attempt)
         outputs = [one for one in objects if one.path.startswith(f"{paths.outputs}/")]
@@ -149,13 +148,9 @@ class _Step:
 _NO_STEP = _Step("", -1)
 
 
-def _best_step(stage: SurveyedStage) -> _Step:
-    """The highest committed step."""
-    best = _NO_STEP
-    for attempt in sorted(stage.attempts, key=attempt_epoch):
-        folder = f"{stage.paths.attempt(attempt).progress_folder}/"
-        names = [one.path.removeprefix(folder).removesuffix(COMMIT_SUFFIX) for one in stage.attempts[attempt]]
-        steps = [int(name) for name in names if name.isdecimal()]
-        if steps and max(steps) >= best.step:
-            best = _Step(attempt, max(steps))
-    return best
+def _best_step(store: ConditionalStore, stage: SurveyedStage) -> _Step:
+    """The highest committed step whose files are as they were."""
+    if all("/progress/" not in one.path for one in stage.objects):
+        return _NO_STEP
+    points = survey_progress(store, stage.paths, limit=1).points
+    return _Step(points[0].attempt, points[0].step) if points else _NO_STEP

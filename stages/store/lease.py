@@ -134,8 +134,9 @@ class Lease:
             try:
                 self.generation = self.store.swap(self.path, encode(record), self.generation)
             except PreconditionFailed:
-                if self._reread() != record:
-                    continue
+                # Written again also where a write of ours took effect unanswered: others count from that one.
+                record = record.model_copy(update={"beat": self._reread().beat + 1})
+                continue
             self.record, self.renewed = record, started
             return
 

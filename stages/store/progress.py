@@ -9,6 +9,7 @@ from stages.contract import ProgressPoint, Saving, Strict
 from stages.errors import StorageError
 from stages.store.conditional import ConditionalStore, Listed, PreconditionFailed
 from stages.store.layout import AttemptPaths, StagePaths, attempt_epoch
+from stages.store.lease import LeaseRecord
 from stages.store.records import encode, read_record
 
 COMMIT_SUFFIX = ".commit.json"
@@ -130,6 +131,7 @@ class StoreProgress:
         """`before_commit` stores what must not be lost when a later attempt resumes after the step: its metrics."""
         self._store = store
         self._paths = paths
+        self._attempt = attempt
         self._own = paths.attempt(attempt)
         self._resume = tuple(resume)
         self._before_commit = before_commit
@@ -175,6 +177,10 @@ class StoreProgress:
         return self._store.location(self._own.progress(step))
 
     def _drop_old(self) -> None:
+        lease = read_record(self._store, self._paths.lease, LeaseRecord)
+        if lease is not None and lease.attempt != self._attempt:
+            # Who took the lease may be about to go on from any of these steps.
+            return
         listed = self._store.list(self._own.progress_folder)
         for step in _steps(self._own, listed)[: -self._saving.keep_last]:
             if self._saving.keep_every is not None and step % self._saving.keep_every == 0:

@@ -27,7 +27,8 @@ from stages.store.manifest import (
 )
 from stages.store.marker import ensure_marker
 from stages.store.memory import MemoryStore
-from stages.store.progress import committed_points
+from stages.store.progress import ProgressCommit, ProgressFile, committed_points
+from stages.store.records import write_record
 from stages.store.runs import RunRecord, RunStage, write_run
 
 NOW_OR_NEVER = Retention(grace=0, runs=0)
@@ -171,6 +172,19 @@ def test_of_an_unfinished_stage_that_is_needed_the_best_step_and_the_newest_atte
     assert left[0] == records
     assert left[1] == records | steps
     assert left[2] == {*records, "out/checkpoint/weights", "progress/1/state", "progress/1.commit.json"}
+
+
+def test_a_step_that_lost_its_files_is_not_kept_in_the_place_of_one_that_can_be_read(store: ConditionalStore) -> None:
+    paths = paths_of("a")
+    make_spec(store, paths)
+    attempts = [make_attempt(store, paths, epoch, steps) for epoch, steps in ((1, [2]), (2, []), (3, []))]
+    lost = ProgressFile(path="state", size=1, generation="7")
+    write_record(store, attempts[1].progress_commit(9), ProgressCommit(step=9, created="", files=(lost,)))
+    make_lease(store, paths, 3, Path(attempts[2].folder).name)
+    record_run(store, paths)
+    run_gc(store, 9)
+    assert [point.step for point in committed_points(store, paths)] == [2]
+    assert store.list(attempts[1].progress_folder) == []
 
 
 def test_after_the_commit_one_step_stays_for_the_grace_and_superseded_outputs_go_after_it(

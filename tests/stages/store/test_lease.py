@@ -171,6 +171,22 @@ def test_a_renewal_whose_answer_was_lost_does_not_lose_the_lease(
     lease.release()
 
 
+@pytest.mark.parametrize("failure", [PreconditionFailed, StorageError])
+def test_a_renewal_counts_from_a_write_that_others_can_see(paths: StagePaths, failure: type[StorageError]) -> None:
+    store = LosesAnswers()
+    lease = take(store, paths, ELSEWHERE)
+    store.failures = [failure]
+    if failure is StorageError:
+        with pytest.raises(StorageError):
+            lease.renew()
+    unanswered = store.get(paths.lease)
+    asked = time.monotonic()
+    lease.renew()
+    assert lease.renewed >= asked
+    assert store.get(paths.lease) != unanswered
+    assert recorded(store, paths) == lease.record
+
+
 def test_a_lease_in_a_form_that_this_version_does_not_know_is_named(store: ConditionalStore, paths: StagePaths) -> None:
     store.create(paths.lease, b'{"epoch": "1"}')
     with pytest.raises(StorageError, match=r"lease\.json: no LeaseRecord that this version reads"):

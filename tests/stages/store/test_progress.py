@@ -3,6 +3,7 @@ import uuid
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_stages import make_lease
 
 from stages.contract import ProgressArea, ProgressPoint, Saving
 from stages.errors import StorageError
@@ -72,6 +73,23 @@ def test_an_attempt_keeps_its_last_two_steps_and_no_other_attempts_are_touched(
         progress.commit(step)
     assert committed_points(store, paths) == [point(SECOND, 10), point(SECOND, 9), point(FIRST, 1)]
     assert store.list(paths.attempt(SECOND).progress(2)) == []
+
+
+def test_an_attempt_that_lost_the_lease_drops_nothing_that_its_successor_may_go_on_from(
+    store: ConditionalStore, paths: StagePaths
+) -> None:
+    progress = area(store, paths, FIRST)
+    for step in (1, 2, 3):
+        make_lease(store, paths, 1, FIRST, "held")
+        save(store, paths, FIRST, step)
+        progress.commit(step)
+    make_lease(store, paths, 2, SECOND, "held")
+    found = committed_points(store, paths)
+    for step in (4, 5):
+        save(store, paths, FIRST, step)
+        progress.commit(step)
+    assert found == [point(FIRST, 3), point(FIRST, 2)]
+    assert set(found) < set(committed_points(store, paths))
 
 
 @given(

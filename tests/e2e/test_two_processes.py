@@ -1,6 +1,7 @@
-"""Supervised fine-tuning in two processes that find each other on loopback: the same as in one, and resumable."""
+"""Stages in two processes that find each other on loopback: the same as in one, and resumable."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,18 +11,24 @@ import pytest
 from safetensors.numpy import load_file
 from stage_trial import TINY, StageTrial, StopAfter, coin_rows, external, stored_rows
 
+from flows.cli import main
 from stages.contract import Beat
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.training.config import OptimizerConfig
 from stages.errors import PreemptedError
 from stages.sft.config import SftConfig
+from stages.store.conditional import ConditionalStore, open_store
+from stages.store.layout import StagePaths
+from stages.store.manifest import read_manifest
 from stages.store.progress import committed_points
+from stages.store.runs import RunRecord, latest_run
 from tasks.launchers.launcher import Launch
 from tasks.launchers.local_group import LocalGroup
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
+PIPELINES = Path(__file__).parents[2] / "pipelines"
 CONFIG = SftConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=8, alpha=16)),
     optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=3),
@@ -143,3 +150,49 @@ def test_two_processes_go_on_from_one_stop_at_the_same_step_and_two_finish(whole
     scratch = tmp_path / "scratch" / trial.paths.key / "000003-trial"
     assert os.listdir(scratch) == ["process0", "process1"]  # noqa: PTH208
     whole.check(trial, adapter(scratch / "process0"))
+
+
+RunFile = Callable[..., tuple[int, RunRecord]]
+
+
+@pytest.fixture
+def smoke_file(tmp_path: Path) -> Path:
+    """A copy of the smoke pipeline, with a store of its own."""
+    shutil.copytree(PIPELINES / "tiny", tmp_path / "tiny")
+    (tmp_path / ".temper").mkdir()
+    return Path(shutil.copy(PIPELINES / "smoke.yaml", tmp_path))
+
+
+def samples(store: ConditionalStore, record: RunRecord, name: str) -> str:
+    """What tells the file of an evaluation's answers from others."""
+    stage = next(stage for stage in record.stages if stage.id == name)
+    assert stage.key is not None
+    manifest = read_manifest(store, StagePaths(stage.kind, stage.key))
+    assert manifest is not None
+    return {file.path: file.crc32c for file in manifest.outputs["report"]}["samples.jsonl"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_pipeline_goes_on_after_the_death_of_one_process_of_a_stage(
+    run_file: RunFile, probe_python: str, smoke_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = {"sft": 13, "grpo": 4}
+    monkeypatch.setenv("PROBE_KILL", ",".join(f"{name}:{step}:{tmp_path / name}" for name, step in kills.items()))
+    settings = [f"stages.{name}.resources.num_processes=2" for name in ("eval_base", *kills)]
+    settings += [f"defaults.resources.python={probe_python}", "defaults.retry.max=1", "defaults.retry.delay=[0]"]
+    code, record = run_file(smoke_file, *(flag for text in settings for flag in ("--set", text)))
+    assert (code, record.outcome) == (0, "succeeded")
+    assert all((tmp_path / name).exists() for name in kills)
+    outcomes = {stage.id: stage.outcome for stage in record.stages}
+    assert outcomes == {
+        "data": "done", "eval_base": "done", "sft": "resumed", "eval_sft": "done", "grpo": "resumed",
+        "eval_grpo": "done", "gate": "passed",
+    }  # fmt: skip
+    store = open_store(str(tmp_path / ".temper" / "store"))
+    alone = tmp_path / "alone"
+    code = main(["run", str(smoke_file), "--set", f"store={alone}", "--until", "eval_base"])
+    assert code == 0
+    one = latest_run(open_store(str(alone)), "smoke")
+    assert one is not None
+    assert samples(store, record, "eval_base") == samples(open_store(str(alone)), one, "eval_base")

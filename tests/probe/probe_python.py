@@ -1,6 +1,7 @@
 """Stands in for an interpreter: `probe_python.py -m stages request.json`, with the probe in the catalog.
 
-`PROBE_KILL=stage:step:file,…` has it killed after that step of that stage, once: the file is made then.
+`PROBE_KILL=stage:step:file,…` has it killed after that step of that stage, once: the file is made then. Of several
+processes it is the last one.
 """
 
 import json
@@ -22,6 +23,9 @@ def kill_at(stage: str, step: int, once: Path) -> None:
     """SIGKILL this process right after `step` of `stage`, if the file `once` is not there yet."""
     request = json.loads(Path(sys.argv[3]).read_text())
     if request["stage_id"] != stage or once.exists():
+        return
+    cluster = request["cluster"]
+    if cluster and cluster["process_id"] != cluster["num_processes"] - 1:
         return
     beat = RunContext.beat
     last_step = step

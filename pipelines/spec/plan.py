@@ -102,17 +102,24 @@ class _Planner:
     def add(self, node: Node) -> None:
         """Decide about a node; all that it needs is decided already."""
         skipped = self._absent_input(node)
-        outcome = self._look_at(node.condition) if node.condition is not None and skipped is None else None
+        outcome, fault = None, ""
+        if node.condition is not None and skipped is None:
+            try:
+                outcome = self._look_at(node.condition)
+            except UserError as error:
+                fault = str(error)
         if outcome is not None and not outcome.passed:
             numbers = f" ({', '.join(outcome.numbers)})" if outcome.numbers else ""
-            skipped = f"not so: if {outcome.text}{numbers}"
+            skipped = f"its condition does not hold: {outcome.text}{numbers}"
         if skipped is not None:
             self._absent.add(node.id)
             self.planned[node.id] = PlannedNode(node, "skip", skipped)
             return
         planned = self._decide(node)
-        if node.condition is not None and outcome is None and planned.decision != "skip":
-            planned = replace(planned, pending=node.condition, reason=f"{planned.reason}; if {node.condition.text}")
+        # What is not chosen is taken as other runs left it.
+        if node.condition is not None and outcome is None and node.id in self._selection.chosen:
+            reason = f"{planned.reason}; {f'fails: {fault}' if fault else f'if {node.condition.text}'}"
+            planned = replace(planned, pending=node.condition, reason=reason)
         self.planned[node.id] = planned
 
     def _absent_input(self, node: Node) -> str | None:
@@ -166,13 +173,18 @@ class _Planner:
     def _select(self, node: ActionNode) -> PlannedNode:
         reports = [self._committed_report(value) for value in node.inputs["reports"]]
         committed = [report for report in reports if report is not None]
-        if len(committed) < len(reports):
-            self._unknown[node.id] = f"its key is known when {node.id} has chosen"
-            if node.id not in self._selection.chosen:
-                return self._left_out(node)
-            self._check_available(node, _outputs(node))
-            return plan_select(node, None)
-        return plan_select(node, committed)
+        fault = ""
+        if len(committed) == len(reports):
+            try:
+                return plan_select(node, committed)
+            except UserError as error:
+                fault = f"fails: {error}"
+        self._unknown[node.id] = f"its key is known when {node.id} has chosen"
+        if node.id not in self._selection.chosen:
+            return self._left_out(node)
+        self._check_available(node, _outputs(node))
+        planned = plan_select(node, None)
+        return replace(planned, reason=fault or planned.reason)
 
     def _stage(self, node: StageNode) -> PlannedNode:
         chosen = node.id in self._selection.chosen

@@ -156,12 +156,15 @@ def test_a_losing_candidate_that_is_added_later_runs_nothing_else_again(
     assert make_plan(sweep(), store).nodes["more"].decision == "reuse"
 
 
-def test_a_report_without_the_metric_is_refused_by_its_name(
+def test_a_report_without_the_metric_is_told_by_its_name_and_fails_the_choice_in_the_run(
     sweep: Callable[..., Pipeline], store: LocalStore, commit: Commit
 ) -> None:
     commit_sweep(commit, make_plan(sweep(), store), 0.5, 0.6, 0.7)
-    with pytest.raises(UserError, match=r"stages.best: stages.eval\[1\].outputs.report has no metric `win_rat`"):
-        make_plan(sweep(best=best("1", "2", "3", metric="win_rat")), store)
+    plan = make_plan(sweep(best=best("1", "2", "3", metric="win_rat")), store)
+    assert plan.nodes["best"].reason.startswith(
+        "fails: stages.best: stages.eval[1].outputs.report has no metric `win_rat`"
+    )
+    assert decision(plan.nodes["more"]) == ("run", "its key is known when best has chosen")
 
 
 def test_only_what_follows_a_choice_runs_on_it(
@@ -285,7 +288,7 @@ def with_condition(load: Load, condition: Condition, node_id: str = "sft") -> Pi
 
 def test_a_condition_without_reports_is_decided_by_the_plan(load: Load, store: LocalStore) -> None:
     plan = make_plan(with_condition(load, looks_at("7 == 8")), store)
-    assert decision(plan.nodes["sft"]) == ("skip", "not so: if 7 == 8")
+    assert decision(plan.nodes["sft"]) == ("skip", "its condition does not hold: 7 == 8")
     assert decision(plan.nodes["eval_sft"]) == ("skip", "takes stages.sft.outputs.checkpoint, which is left out")
     assert decision(plan.nodes["gate"]) == ("skip", "takes stages.eval_sft.outputs.report, which is left out")
     assert plan.nodes["eval_base"].decision == "run"
@@ -307,7 +310,32 @@ def test_a_condition_on_a_report_is_decided_once_the_report_is_committed(
     commit(plan, "eval_base", {"accuracy": 0.5})
     plan = make_plan(pipeline, store)
     assert plan.nodes["eval_sft"].pending is None
-    assert decision(plan.nodes["eval_sft"]) == ("skip", f"not so: if {condition.text} (accuracy of eval_base = 0.5)")
+    told = f"its condition does not hold: {condition.text} (accuracy of eval_base = 0.5)"
+    assert decision(plan.nodes["eval_sft"]) == ("skip", told)
+
+
+def test_a_condition_that_cannot_be_decided_is_told_and_fails_in_the_run(
+    load: Load, store: LocalStore, commit: Commit
+) -> None:
+    condition = looks_at("${stages.eval_base.outputs.report.f1} < 0.4", report("eval_base"))
+    pipeline = with_condition(load, condition, "eval_sft")
+    commit(make_plan(pipeline, store), "data")
+    commit(make_plan(pipeline, store), "eval_base", {"accuracy": 0.5})
+    planned = make_plan(pipeline, store).nodes["eval_sft"]
+    assert (planned.decision, planned.pending) == ("run", condition)
+    assert planned.reason.startswith(f"never run; fails: if `{condition.text}`: the report has no metric `f1`")
+    assert make_plan(pipeline, store, only=["sft"]).nodes["eval_sft"].decision == "skip"
+
+
+def test_the_condition_of_what_is_left_out_is_not_looked_at(load: Load, store: LocalStore, commit: Commit) -> None:
+    condition = looks_at("${stages.eval_base.outputs.report.accuracy} < 0.4", report("eval_base"))
+    pipeline = with_condition(load, condition, "eval_sft")
+    for node_id in ("data", "sft", "eval_sft"):
+        commit(make_plan(pipeline, store), node_id)
+    plan = make_plan(pipeline, store, only=["sft"])
+    assert (plan.nodes["eval_base"].decision, plan.nodes["eval_sft"].decision) == ("skip", "reuse")
+    assert plan.nodes["eval_sft"].pending is None
+    assert make_plan(pipeline, store).nodes["eval_sft"].pending is condition
 
 
 def test_a_condition_on_a_report_that_is_left_out_is_refused(load: Load, store: LocalStore) -> None:

@@ -210,7 +210,7 @@ def test_plans_and_commits_in_turns_leave_nothing_to_run(
     for one in plan.nodes.values():
         assert one.pending is None
         if one.decision == "skip":
-            assert one.reason.startswith(("not so: ", "takes ", "needs "))
+            assert one.reason.startswith(("its condition does not hold: ", "takes ", "needs "))
         elif isinstance(one.node, StageNode):
             assert one.decision == "reuse"
         elif isinstance(one.node, ActionNode) and isinstance(one.node.action, SelectBest):

@@ -72,7 +72,8 @@ class RunContext:
         stored = self._request.inputs[name]
         if isinstance(stored, ExternalInput):
             raise UserError(f"input '{name}' is the source {stored.source.uri}, which has no stored folder")
-        target = Path(self._request.cache) / "inputs" / stored.stage / stored.key / stored.output
+        # By its attempt too: of a result that was made again no file of the earlier one may be among the new ones.
+        target = Path(self._request.cache) / "inputs" / stored.folder
         return fetch_input(self._store, stored, target)
 
     def source(self, uri: str) -> SourceRef:

@@ -250,7 +250,7 @@ def quarantine(store: ConditionalStore, paths: StagePaths, reason: str, attempt:
     """
     while True:
         found = read_manifest_file(store, paths)
-        if found is None or not isinstance(found.content, Manifest) or attempt not in (None, found.content.attempt):
+        if found is None or found.committed is None or attempt not in (None, found.content.attempt):
             return
         moved_to = _keep(store, paths, found.stored.data)
         quarantined = Quarantined(attempt=found.content.attempt, reason=reason, moved_to=moved_to)

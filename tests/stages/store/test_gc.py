@@ -205,6 +205,15 @@ def test_after_the_commit_one_step_stays_for_the_grace_and_superseded_outputs_go
     assert check_files(store, manifest) == []
 
 
+def test_a_condemned_result_that_turns_out_damaged_is_not_rescued(store: ConditionalStore) -> None:
+    paths = paths_of("a")
+    manifest = commit(store, paths)
+    run_gc(store, 1)
+    quarantine(store, paths, "damaged", manifest.attempt)
+    assert claim_manifest(store, paths) is None
+    assert state(store, paths) == "quarantined"
+
+
 def test_a_quarantined_result_that_nothing_needs_goes_after_the_grace(store: ConditionalStore) -> None:
     paths = paths_of("a")
     commit(store, paths)

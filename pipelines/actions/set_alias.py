@@ -37,7 +37,7 @@ def point_alias(
         name=name,
         checkpoint=_target(store, checkpoint),
         report=None if report is None else _target(store, report),
-        previous=before.checkpoint.key if before is not None else None,
+        previous=_key_before(before, checkpoint.manifest.key),
         set_by=set_by,
         set_at=datetime.now(UTC).isoformat(),
     )
@@ -49,6 +49,13 @@ def point_alias(
     set_alias(store, record, None if found is None else found[1])
     was = "" if before is None else f", before to {_shown(before)}"
     return f"{name} points to {where}{was}"
+
+
+def _key_before(before: AliasRecord | None, key: str) -> str | None:
+    """The last other checkpoint, also where this one is written down again because its manifest was."""
+    if before is None:
+        return None
+    return before.previous if before.checkpoint.key == key else before.checkpoint.key
 
 
 def _moved(name: str, now: AliasRecord | None, compared: AliasRecord) -> str:

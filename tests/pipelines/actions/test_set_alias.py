@@ -58,6 +58,21 @@ def test_setting_an_alias_again_writes_nothing(store: ConditionalStore) -> None:
     assert read_alias(store, "prod") == before
 
 
+def test_an_alias_that_is_set_again_after_its_result_was_made_again_remembers_the_one_before(
+    store: ConditionalStore,
+) -> None:
+    first, second = committed(store, "sft", "a"), committed(store, "grpo", "b")
+    for manifest in (first, second):
+        point_alias(store, "prod", CommittedOutput(manifest, "checkpoint"), None, "run-1")
+    stored = store.get(second.paths.manifest)
+    assert stored is not None
+    store.swap(second.paths.manifest, stored.data, stored.generation)
+    point_alias(store, "prod", CommittedOutput(second, "checkpoint"), None, "run-2")
+    found = read_alias(store, "prod")
+    assert found is not None
+    assert (found[0].set_by, found[0].previous) == ("run-2", first.key)
+
+
 def test_an_alias_that_another_run_moves_meanwhile_is_left_to_it(
     store: ConditionalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from pipelines.actions.gate_eval import evaluate_condition, evaluate_gate
 from pipelines.actions.reports import Report, read_metrics, read_report
 from pipelines.actions.select_best import decide_select
 from pipelines.actions.set_alias import point_alias
+from pipelines.spec.command_line import command_line
 from pipelines.spec.expressions import ReportReference
 from pipelines.spec.nodes import ActionNode, AliasOutput, GateNode, HumanGateNode, SetAlias, StageNode, StageOutput
 from pipelines.spec.plan_gates import stages_before, standing_approval
@@ -98,7 +99,8 @@ class Decisions:
         manifests = {node_id: self._manifests.get(key) for node_id, key in asked.items()}
         approval = standing_approval(self._store, planned.key, manifests)
         if approval is None:
-            return Verdict("waiting_approval", why, lines)
+            how = command_line(self._plan.pipeline, "approve", planned.node.id)
+            return Verdict("waiting_approval", f"{why}: {how}" if why else how, lines)
         comment = f": {approval.comment}" if approval.comment else ""
         if approval.approved:
             return Verdict("passed", f"approved by {approval.by}{comment}", lines)

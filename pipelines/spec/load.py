@@ -1,7 +1,7 @@
 """Loads a pipeline file: text, profile and overrides in, checked nodes out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.spec.build import build_pipeline
@@ -61,6 +61,7 @@ def load_with_text(path: Path, profile: str | None = None, overrides: Sequence[s
             _check_profile(tree, path, name, profiles, params, problems)
     problems.raise_if_any()
     assert pipeline is not None, "a pipeline that is not built was reported"
+    pipeline = replace(pipeline, overrides=tuple(overrides))
     return Loaded(pipeline, chosen, profiles[profile].value if profile else None)
 
 

@@ -264,3 +264,5 @@ class Pipeline:
     nodes: Mapping[str, Node]
     schedule: Schedule | None = None
     notify: Notify | None = None
+    overrides: tuple[str, ...] = ()
+    """What `--set` laid over the file."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from pipelines.spec.approval_key import approval_key
+from pipelines.spec.command_line import command_line
 from pipelines.spec.nodes import ActionNode, GateNode, HumanGateNode, Node, Pipeline, SelectBest, StageNode
 from pipelines.spec.planned import PlannedNode, produced_by
 from stages.store.approvals import Approval, read_approval
@@ -27,7 +28,8 @@ def plan_gate(
         who = f" {', '.join(node.approvers)}" if node.approvers else " for approval"
         return PlannedNode(node, "gate", f"asks{who} when that is done which it waits for", key)
     again = f" again, for results were made anew since {decision.by} answered" if decision is not None else ""
-    return PlannedNode(node, "gate", f"waits for approval{again}: temper approve {pipeline.path} {node.id}", key)
+    told = f"waits for approval{again}: {command_line(pipeline, 'approve', node.id)}"
+    return PlannedNode(node, "gate", told, key)
 
 
 def stages_before(node: Node, planned: Mapping[str, PlannedNode]) -> dict[str, str] | None:

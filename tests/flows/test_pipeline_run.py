@@ -155,6 +155,7 @@ def test_a_person_decides_once_and_for_the_results_that_were_there(make_run: Mak
     assert (record.outcome, record.message) == ("waiting_approval", "ask")
     assert outcomes(record) == {"one": "done", "ask": "waiting_approval", "two": "waiting", "beside": "done"}
     assert [planned.node.id for planned in run.awaiting] == ["ask"]
+    assert message(record, "ask") == f"temper approve {run.plan.pipeline.path} ask"
     approve(run, "ask", approved=True)
     run.ask_again()
     record = drive(run)

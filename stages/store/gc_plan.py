@@ -29,10 +29,9 @@ class Retention:
 
 @dataclass(frozen=True)
 class Doomed:
-    """Something of one stage, and the objects of it that go or would go."""
+    """A stage, and the objects of it that go or would go."""
 
     stage: SurveyedStage
-    what: str
     objects: tuple[Listed, ...]
 
     @property
@@ -92,16 +91,16 @@ def _sort_stage(store: ConditionalStore, garbage: Garbage, stage: SurveyedStage,
     if condemned and needed:
         garbage.rescues.append(stage)
     elif condemned and _moment(stage) <= old:
-        garbage.swept.append(Doomed(stage, "result", stage.objects))
+        garbage.swept.append(Doomed(stage, stage.objects))
         return
     elif stage.committed is not None and not needed and not condemned:
-        garbage.condemned.append(Doomed(stage, "result", stage.objects))
+        garbage.condemned.append(Doomed(stage, stage.objects))
     elif stage.committed is None and not needed:
         if stage.objects and not _is_young(stage.objects, old):
-            garbage.leftovers.append(Doomed(stage, "unfinished", stage.objects))
+            garbage.leftovers.append(Doomed(stage, stage.objects))
         return
     if parts := tuple(_dead_parts(store, stage, old)):
-        garbage.leftovers.append(Doomed(stage, "leftovers", parts))
+        garbage.leftovers.append(Doomed(stage, parts))
 
 
 def _moment(stage: SurveyedStage) -> float:

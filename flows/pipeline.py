@@ -8,6 +8,7 @@ from pathlib import Path
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.exceptions import Pause
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 from rich.console import Console
@@ -45,7 +46,14 @@ WAITING_APPROVAL = "WaitingApproval"
 """State of a run that nobody can go on with but who approves a gate and runs it again."""
 
 
-@flow(name="temper", persist_result=False)
+def _run_name() -> str:
+    context = FlowRunContext.get()
+    assert context is not None
+    parameters = context.parameters or {}
+    return "-".join(part for part in (Path(parameters["pipeline"]).stem, parameters.get("profile")) if part)
+
+
+@flow(name="temper", flow_run_name=_run_name, persist_result=False)
 def run_pipeline(
     pipeline: str,
     profile: str | None = None,

@@ -49,7 +49,7 @@ class RunPage:
 
     def show_question(self, gate: str, question: str) -> None:
         """What a person is asked."""
-        self.artifacts.put(Artifact(self._key("approve", gate), "markdown", question, f"Approval of **{gate}**"))
+        self.artifacts.put(Artifact(self._key("question", gate), "markdown", question, f"Approval of **{gate}**"))
 
     def _key(self, *parts: str) -> str:
         return artifact_key(self._pipeline, *parts)

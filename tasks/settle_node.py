@@ -23,5 +23,5 @@ def settle_node(node: RunStage) -> State[None]:
     """Show what a gate, an action or a skipped node came to."""
     text = "\n".join(part for part in (node.message, *node.lines) if part) or node.reason
     if node.outcome == "failed":
-        return Failed(name=ENDS["failed"], message=text)
+        return Failed(name=ENDS["failed"] if node.kind == "gate" else "Failed", message=text)
     return Completed(name=ENDS[node.outcome], message=text)

@@ -17,7 +17,7 @@ from pipelines.spec.stage_inputs import stage_inputs
 from stages.store.manifest import Manifest
 from stages.store.runs import RunOutcome, RunRecord, RunStage, StageOutcome, read_run, write_run
 from tasks.display import Display
-from tasks.places import cache_dir, state_dir
+from tasks.places import cache_dir, locks_dir
 from tasks.stage_work import StageDone, StageFailedError, StageWork
 from tasks.stopping import StopSignal
 
@@ -121,7 +121,7 @@ class PipelineRun:
             store=self.store,
             run_url=self.around.run_url,
             cache=cache_dir(),
-            locks=state_dir() / "locks",
+            locks=locks_dir(),
             display=self.around.display,
             stop=self.around.stop,
             run_id=self._record.run_id,

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from stages.store.holder import this_holder
+
 
 def cache_dir() -> Path:
     """Folder of what can be made again: downloaded sources, compiled programs, scratch."""
@@ -10,8 +12,14 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """Folder of what must be seen by all runs of this user on this host: device locks."""
+    """Folder of what must be seen by all runs of this user."""
     return _base("XDG_STATE_HOME", ".local/state") / "temper"
+
+
+def locks_dir() -> Path:
+    """Folder of the locks on this host's devices: another host that shares the home has another one."""
+    here = this_holder()
+    return state_dir() / "locks" / (here.boot_id or here.host)
 
 
 def _base(variable: str, fallback: str) -> Path:

@@ -1,7 +1,7 @@
 """`temper up`: a Prefect server with its pages, a worker and what they need, until Ctrl-C."""
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from rich.console import Console
@@ -12,11 +12,12 @@ from tasks.report.files import project_state_dir
 from tasks.stopping import StopSignal, exit_code_of, stop_on_signals
 
 WATCH_SECONDS = 0.5
+MAX_PORT = 2**16 - 1
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Where it listens and keeps its data."""
-    parser.add_argument("--port", type=int, help="of the server; 0 takes a free one (4200 if it is free)")
+    parser.add_argument("--port", type=_port, help="of the server; 0 takes a free one (4200 if it is free)")
     parser.add_argument("--work-pool", metavar="POOL", default="temper", help="whose runs go here (%(default)s)")
     parser.add_argument("--no-worker", action="store_true", help="run nothing here: workers elsewhere do")
     parser.add_argument("--home", type=Path, metavar="DIR", help="of database and logs (.temper/up in the project)")
@@ -44,6 +45,12 @@ def run(arguments: Namespace) -> int:
     finally:
         record.release()
     return exit_code_of(stop.reason)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > MAX_PORT:
+        raise ArgumentTypeError(f"'{text}': expected a port, 0 to {MAX_PORT}")
+    return int(text)
 
 
 def _greet(up: RunningUp, settings: UpSettings) -> None:

@@ -57,18 +57,26 @@ class UpRecord:
         os.close(self._lock)
 
 
-def find_up(state: Path) -> Up | None:
-    """The `temper up` that runs for the project with this state folder; none too while it starts."""
+def find_up(state: Path, wait_seconds: float = 0.0) -> Up | None:
+    """The `temper up` that runs for the project with this state folder; waited for while it starts, then none."""
+    deadline = time.monotonic() + wait_seconds
+    while _is_held(state / "up.lock"):
+        try:
+            return Up.model_validate_json((state / "up.json").read_bytes())
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(POLL_SECONDS)
+    return None
+
+
+def _is_held(path: Path) -> bool:
     try:
-        lock = os.open(state / "up.lock", os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        return False
     try:
-        if _claim(lock, fcntl.LOCK_SH):
-            return None
-        return Up.model_validate_json((state / "up.json").read_bytes())
-    except FileNotFoundError:
-        return None
+        return not _claim(lock, fcntl.LOCK_SH)
     finally:
         os.close(lock)
 

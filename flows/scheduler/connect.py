@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.scheduler.address import find_up
-from flows.server import CLIENT, ServerStartError, answers
+from flows.server import CLIENT, START_SECONDS, ServerStartError, answers
 from stages.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def find_server(state: Path) -> Server:
     given = os.environ.get("PREFECT_API_URL")
     if given:
         server = Server(given, "PREFECT_API_URL")
-    elif (up := find_up(state)) is not None:
+    elif (up := find_up(state, START_SECONDS)) is not None:
         server = Server(up.address, f"the `temper up` with process {up.process}")
     else:
         raise UserError(

@@ -4,10 +4,18 @@ from datetime import timedelta
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ActionTypes, ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
+from prefect.states import AwaitingRetry
 from prefect.workers.process import ProcessWorker
 
 COMMAND = "python -m flows.scheduler.engine_process"
@@ -64,3 +72,16 @@ def ensure_zombie_rule(client: SyncPrefectClient, within_seconds: float = ZOMBIE
     existing = client.read_automations_by_name(ZOMBIES)
     if not existing:
         client.create_automation(rule)
+
+
+def hand_back_pending(client: SyncPrefectClient, pool: str) -> None:
+    """Have runs of a pool start again that were about to start when their worker was killed.
+
+    No heartbeat of theirs will ever be missed. Only for a pool that has no worker.
+    """
+    pending = client.read_flow_runs(
+        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))),
+    )
+    for run in pending:
+        client.set_flow_run_state(run.id, AwaitingRetry(message="Its worker ended before it started."))

@@ -113,19 +113,19 @@ def start_up(settings: UpSettings) -> Generator[RunningUp]:
     given = os.environ.get("PREFECT_API_URL")
     if given and not answers(given):
         raise ServerStartError(f"no Prefect server answers at {given}, which PREFECT_API_URL names")
-    folder = settings.folder
+    port, folder = _free_port(settings.port), settings.folder
     home = claim_home(folder, HOME_SECONDS)
     for log in (RUN_LOG, WORKER_LOG):
         (folder / log).write_bytes(b"")
     leash = Leash(folder / f"leash-{os.getpid()}")
-    server = None if given else OwnServer(home, _free_port(settings.port), SERVER)
+    server = None if given else OwnServer(home, port, SERVER)
     address = given or ("" if server is None else server.address)
     up = RunningUp(settings, address, server, leash)
     try:
         with _environment({**CLIENT, "PREFECT_API_URL": address, "PREFECT_HOME": str(folder / "client")}):
             if server is not None:
                 server.wait_until_ready()
-            _prepare(address, settings.pool)
+            _prepare(address, settings.pool, is_own=server is not None)
         if settings.with_worker:
             up.start_worker()
         yield up
@@ -133,15 +133,18 @@ def start_up(settings: UpSettings) -> Generator[RunningUp]:
         up.end()
 
 
-def _prepare(address: str, pool: str) -> None:
+def _prepare(address: str, pool: str, is_own: bool) -> None:
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.scheduler.pool import ensure_pool, ensure_zombie_rule
+    from flows.scheduler.pool import ensure_pool, ensure_zombie_rule, hand_back_pending
 
     with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
         ensure_pool(client, pool)
         ensure_zombie_rule(client)
+        if is_own:
+            # All that ran at this server ended with the `temper up` before.
+            hand_back_pending(client, pool)
 
 
 def _free_port(wanted: int | None) -> int:
@@ -151,7 +154,9 @@ def _free_port(wanted: int | None) -> int:
     except OSError as error:
         if wanted is None:
             return 0
-        raise UserError(f"--port {port}: {error.strerror}; choose another one, or leave it out") from error
+        assert error.errno is not None
+        problem = os.strerror(error.errno)
+        raise UserError(f"--port {port}: {problem}; choose another one, or leave it out") from error
     return port
 
 

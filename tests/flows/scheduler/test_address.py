@@ -1,6 +1,7 @@
 """Where a `temper up` tells its address, and how other commands find a server."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ def test_an_address_is_found_while_its_record_is_held(tmp_path: Path, up: Up) ->
     assert find_up(tmp_path) == up
     record.release()
     assert find_up(tmp_path) is None
+
+
+def test_one_that_starts_is_waited_for(tmp_path: Path, up: Up) -> None:
+    record = UpRecord(tmp_path)
+    teller = threading.Timer(0.3, record.tell, [up])
+    teller.start()
+    assert find_up(tmp_path, wait_seconds=10) == up
+    teller.join()
+    record.release()
 
 
 def test_an_address_that_a_killed_process_left_behind_counts_for_nothing(tmp_path: Path, up: Up) -> None:

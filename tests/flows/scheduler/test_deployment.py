@@ -95,13 +95,17 @@ def test_a_schedule_fires_and_a_run_that_finds_the_one_before_still_going_is_ski
     schedule = Schedule("* * * * * */6", "UTC", None, {"steps": 4}, "skip")
     deployment = deploy_pipeline(up_client, replace(load_pipeline(file), schedule=schedule), "clocked")
     try:
-        wait_until(lambda: {"Completed", "Cancelled"} <= {run.state_name for run in runs_of(up_client, deployment)})
+        wait_until(lambda: {"Completed", "Cancelled"} <= states(up_client, deployment), 150)
     finally:
         up_client.pause_deployment(deployment)
     first, second, *_ = runs_of(up_client, deployment)
     assert (first.state_name, second.state_name) == ("Completed", "Cancelled")
     assert first.auto_scheduled
     assert latest(tmp_path).stages[0].last_step == 4
+
+
+def states(client: SyncPrefectClient, deployment: UUID) -> set[str | None]:
+    return {run.state_name for run in runs_of(client, deployment)}
 
 
 def test_a_schedule_that_the_scheduler_does_not_understand_is_bad_usage(

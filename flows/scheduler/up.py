@@ -154,8 +154,7 @@ def _free_port(wanted: int | None) -> int:
     except OSError as error:
         if wanted is None:
             return 0
-        assert error.errno is not None
-        problem = os.strerror(error.errno)
+        problem = os.strerror(error.errno or 0)
         raise UserError(f"--port {port}: {problem}; choose another one, or leave it out") from error
     return port
 

@@ -5,7 +5,8 @@ from argparse import ArgumentParser, Namespace
 
 from flows.approving import record_answer
 from flows.commands.arguments import add_file, load
-from flows.resume import resume, waiting_run
+from flows.resume import asking_run, refreshed, resume, waiting_run
+from pipelines.spec.command_line import command_line
 from pipelines.spec.diagnostics import did_you_mean
 from pipelines.spec.nodes import GateNode, HumanGateNode
 from pipelines.spec.plan import make_plan
@@ -34,6 +35,11 @@ def run(arguments: Namespace) -> int:
     store = open_store(pipeline.store)
     plan = make_plan(pipeline, store)
     gate = _find(plan, arguments.gate)
+    asking = asking_run(store, pipeline.name, gate.node.id)
+    if asking is not None:
+        # What it made again for itself alone has other keys than a look at the pipeline finds.
+        plan = make_plan(pipeline, store, refresh=refreshed(store, asking), run_id=asking.run_id)
+        gate = _find(plan, arguments.gate)
     approval = record_answer(
         store,
         plan.nodes,
@@ -47,17 +53,22 @@ def run(arguments: Namespace) -> int:
     print(f"{gate.node.id} {verdict} by {approval.by} at {approval.at[:19].replace('T', ' ')} UTC")
     for node_id, key in approval.stages.items():
         print(f"  {node_id}  {key[:16]}")
-    print(_go_on(store, approval, arguments))
+    print(_go_on(store, approval, plan))
     return 0
 
 
-def _go_on(store: ConditionalStore, approval: Approval, arguments: Namespace) -> str:
+def _go_on(store: ConditionalStore, approval: Approval, plan: Plan) -> str:
     waiting = waiting_run(store, approval.pipeline, approval.gate_key)
+    again = f"run again to go on: {command_line(plan.pipeline, 'run')}"
     if waiting is None:
-        return f"run again to go on: temper run {arguments.file}"
+        return again
     if resume(waiting, approval):
         return f"run {waiting.run_id} goes on: {waiting.run_url}"
-    return f"run again to go on: temper run {arguments.file} (run {waiting.run_id} cannot be resumed from here)"
+    stays = f"run {waiting.run_id} cannot be resumed from here"
+    own = [node_id for node_id, planned in plan.nodes.items() if planned.salt is not None]
+    if own:
+        return f"{stays}, and a new one asks again: it makes {', '.join(own)} anew (cache refresh)"
+    return f"{again} ({stays})"
 
 
 def _find(plan: Plan, name: str) -> PlannedNode:

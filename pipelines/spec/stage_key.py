@@ -21,6 +21,11 @@ REFRESH_SALT = "run "
 """What the salt of a refreshed stage begins with; the run's id follows."""
 
 
+def refresh_salt(run_id: str) -> str:
+    """What makes the key of a refreshed stage one of this run's own."""
+    return f"{REFRESH_SALT}{run_id}"
+
+
 @dataclass(frozen=True)
 class Identified:
     """What a stage is.
@@ -110,7 +115,7 @@ class StageKeys:
                 return None
             case "refresh":
                 assert self._run_id is not None, "`why_unknown` looks first"
-                return f"{REFRESH_SALT}{self._run_id}"
+                return refresh_salt(self._run_id)
             case "off":
                 known = self._before.get(node.id)
                 return (known and known.salt) or f"once {uuid.uuid4().hex}"

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from flows.cli import main
+from pipelines.spec.load import load_pipeline
+from stages.store.approvals import read_approval
+from stages.store.conditional import open_store
 from stages.store.runs import RunRecord
 
 RunFile = Callable[..., tuple[int, RunRecord]]
@@ -48,3 +51,18 @@ def test_a_gate_that_asks_nobody_or_nothing_yet_cannot_be_approved(
     told = capsys.readouterr().err
     assert "first is not committed yet: there is nothing to decide about" in told
     assert "first: no gate that asks a person; gates that do: ask" in told
+
+
+def test_an_answer_is_about_what_the_waiting_run_has_made_for_itself(
+    run_file: RunFile, write_pipeline: WritePipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_pipeline(GATED)
+    _, record = run_file(file, "--refresh", "first")
+    capsys.readouterr()
+    assert main(["approve", str(file), "ask", "--by", "Ada"]) == 0
+    told = capsys.readouterr().out
+    assert str(record.stages[0].key)[:16] in told
+    assert f"run {record.run_id} cannot be resumed from here, and a new one asks again: it makes first anew" in told
+    approval = read_approval(open_store(load_pipeline(file).store), str(record.stages[1].key))
+    assert approval is not None
+    assert approval.stages == {"first": record.stages[0].key}

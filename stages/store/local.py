@@ -29,9 +29,9 @@ def _generation(stat: os.stat_result) -> str:
     return str(stat.st_mtime_ns)
 
 
-def _sync(folder: Path) -> None:
-    """Makes a folder's entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Makes a file with its times, or a folder's entries, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -164,6 +164,7 @@ class LocalStore:
             if expected is not None and (current is None or _generation(current) != expected):
                 raise PreconditionFailed(f"{target}: is not at generation {expected} any more")
             generation = _stamp(aside, current.st_mtime_ns if current else 0)
+            _sync(aside)
             _place(aside, target)
         return generation
 
@@ -212,11 +213,10 @@ def _place(aside: Path, target: Path) -> None:
 def _write(target: Path, data: bytes) -> None:
     with target.open("xb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Durable already, so that whoever names the file holds a lock for its times only."""
     with source.open("rb") as reader, target.open("xb") as writer:
         while chunk := reader.read(CHUNK_BYTES):
             writer.write(chunk)

@@ -56,6 +56,34 @@ def test_paths_with_spaces_and_file_uris_are_one_store(tmp_path: Path) -> None:
     assert open_store(plain.uri).location("v1/a") == str(tmp_path / "a b" / "v1" / "a")
 
 
+def test_a_file_is_made_durable_together_with_its_generation_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, source = LocalStore(tmp_path / "store"), tmp_path / "source"
+    source.write_bytes(b"x")
+    synced: dict[int, str] = {}
+    fsync, placed = os.fsync, list[Path]()
+
+    def noting_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = str(found.st_mtime_ns)
+
+    replace = Path.replace
+
+    def noting_replace(aside: Path, target: Path) -> Path:
+        found = aside.stat()
+        assert synced[found.st_ino] == str(found.st_mtime_ns)
+        placed.append(target)
+        return replace(aside, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(Path, "replace", noting_replace)
+    store.swap("v1/a", b"2", store.create("v1/a", b"1"))
+    store.upload("v1/b", source)
+    assert [target.name for target in placed] == ["a", "a", "b"]
+
+
 def test_a_full_disk_is_a_storage_error_and_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ class GrpoConfig(StageConfigBase):
     seed: Seed
     """Seed of the adapter's start, the order of prompts and the samples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(4)
-    """Prompts of one backward pass; what a mini-batch lacks to it is filled up with empty rows."""
+    """Prompts of one backward pass, on each device; what a mini-batch lacks to it is filled up with empty rows."""
     rollout_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
     """Prompts sampled at once; divides `prompts_per_step`, or is larger and means all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(5)

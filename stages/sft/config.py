@@ -25,7 +25,7 @@ class SftConfig(StageConfigBase):
     seed: Seed
     """Seed of the adapter's start and of the order of examples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
-    """Examples of one backward pass; divides `batch_size`, or is larger and means all of it."""
+    """Examples of one backward pass, on each device; divides `batch_size`, or is larger and means all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(10)
     """Steps between two resumable checkpoints."""
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree, Shaped
 
 from stages.engine.cluster.mesh import Cluster, by_rows, divided, replicated
 
@@ -49,6 +49,6 @@ def of_this_process(cluster: Cluster, tree: TreeT) -> TreeT:
     return tree if cluster.mesh is None else jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), tree)
 
 
-def _place(leaf: np.ndarray | jax.Array, sharding: NamedSharding) -> jax.Array:
+def _place(leaf: Shaped[np.ndarray, "..."] | Shaped[Array, "..."], sharding: NamedSharding) -> Shaped[Array, "..."]:
     value = np.asarray(leaf)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

@@ -15,6 +15,7 @@ from pipelines.spec.plan_json import plan_json
 from pipelines.spec.plan_text import plan_text
 from pipelines.spec.planned import Plan
 from pipelines.spec.selection import select
+from stages.errors import TemperError
 from stages.store.conditional import open_store
 from stages.store.runs import new_run_id, write_plan
 from tasks.display import Display
@@ -22,6 +23,10 @@ from tasks.report.files import project_state_dir
 from tasks.stopping import StopSignal, exit_code_of
 
 WAITS_FOR_APPROVAL = 3
+
+
+class ServerLostError(TemperError):
+    """The server went away while the run went on."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -83,20 +88,28 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
     if not os.environ.get("PREFECT_API_URL"):
         _say("starting a Prefect server …")
     with prefect_server(project_state_dir(pipeline.path) / "prefect"):
+        from httpx import HTTPError
+
         from flows.pipeline import WAITING_APPROVAL, run_pipeline
 
-        state = run_pipeline.with_options(flow_run_name=pipeline.name)(
-            pipeline=str(arguments.file.absolute()),
-            profile=arguments.profile,
-            overrides=arguments.set,
-            only=arguments.only,
-            until=arguments.until,
-            force=arguments.force,
-            refresh=arguments.refresh,
-            takeover=arguments.takeover,
-            verify=arguments.verify,
-            return_state=True,
-        )
+        try:
+            state = run_pipeline.with_options(flow_run_name=pipeline.name)(
+                pipeline=str(arguments.file.absolute()),
+                profile=arguments.profile,
+                overrides=arguments.set,
+                only=arguments.only,
+                until=arguments.until,
+                force=arguments.force,
+                refresh=arguments.refresh,
+                takeover=arguments.takeover,
+                verify=arguments.verify,
+                return_state=True,
+            )
+        except HTTPError as error:
+            raise ServerLostError(
+                f"the Prefect server does not answer any more ({error}); what became of the run is in the store: "
+                f"temper status {arguments.file}"
+            ) from error
         if state.name == WAITING_APPROVAL:
             return WAITS_FOR_APPROVAL
         if state.is_completed():

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from pipelines.spec.answerable import check_answerable
 from pipelines.spec.build_gates import build_eval_gate, build_human_gate, build_select_best, build_set_alias
 from pipelines.spec.build_stage import build_stage
 from pipelines.spec.diagnostics import Problems, did_you_mean
@@ -38,6 +39,7 @@ def build_pipeline(
     section = validate(PipelineSection, tree, (), problems)
     instances, drafts = make_drafts(tree, params, problems)
     nodes, order = _connect(drafts, Graph(instances, drafts), path, problems)
+    check_answerable(nodes, problems)
     schedule = build_schedule(section, tree, params, profiles, problems) if section else None
     if section is None or problems.found:
         return None

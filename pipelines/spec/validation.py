@@ -19,6 +19,13 @@ _EXPECTED = {
     "list_type": "expected a list",
     "missing": "required, but missing",
 }
+_NAMES = {
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "expected letters, digits, `_`, `.` and `-`, first a letter or digit",
+    r"^[A-Za-z][A-Za-z0-9_-]*$": "expected letters, digits, `_` and `-`, first a letter",
+    r"^[A-Za-z_][A-Za-z0-9_]*$": "expected letters, digits and `_`, first no digit",
+    r"^[a-z0-9][a-z0-9_-]*$": "expected small letters, digits, `_` and `-`, first a letter or digit",
+}
+"""The patterns of names, in words."""
 _LONGEST_SHOWN = 60
 
 
@@ -59,6 +66,11 @@ def _message(model: type[BaseModel], tree: Tree, details: ErrorDetails) -> str:
         return _EXPECTED[kind] + _got(tree, loc)
     if kind == "value_error":
         return details["msg"].removeprefix("Value error, ") + _got(tree, loc)
+    context = details.get("ctx", {})
+    if kind == "string_pattern_mismatch" and context["pattern"] in _NAMES:
+        return _NAMES[context["pattern"]] + _got(tree, loc)
+    if kind == "too_short":
+        return f"expected at least {context['min_length']}, not {context['actual_length']}"
     message = details["msg"].replace("Input should", "should", 1)
     if kind == "literal_error":
         value = lookup(tree, locate(tree, loc)[1])

@@ -71,7 +71,7 @@ CASES = {
     ),
     "a bad name": (
         {"name: small": "name: Small Pipe"},
-        "2:1: name: String should match pattern '^[a-z0-9][a-z0-9_-]*$', not \"Small Pipe\"",
+        '2:1: name: expected small letters, digits, `_` and `-`, first a letter or digit, not "Small Pipe"',
     ),
     "a bad stage id": (
         {"  gate:\n": "  9:\n    gate: eval\n  gate:\n"},

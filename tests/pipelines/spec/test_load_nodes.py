@@ -201,9 +201,13 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
         node("{gate: human}"),
         "27:3: stages.x.needs: required, but missing",
     ),
+    "a question about what is never the same twice": (
+        {"    uses: sft\n": "    uses: sft\n    cache: {mode: off}\n"} | node("{gate: human, needs: [gate]}"),
+        "28:3: stages.x: asks about results that come of `sft`, which `cache: {mode: off}` makes again each time",
+    ),
     "a bad alias": (
         node('{action: set_alias, inputs: {checkpoint: "${stages.sft.outputs.checkpoint}"}, with: {alias: a/b}}'),
-        "27:91: stages.x.with.alias: String should match pattern",
+        '27:91: stages.x.with.alias: expected letters, digits, `_`, `.` and `-`, first a letter or digit, not "a/b"',
     ),
     "an alias for a path": (
         node("{action: set_alias, inputs: {checkpoint: base}, with: {alias: a}}"),
@@ -335,7 +339,7 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a bad name of a variable": (
         of_sft("resources: {env: {A-B: x}}"),
-        "12:23: stages.sft.resources.env.A-B: String should match pattern",
+        "12:23: stages.sft.resources.env.A-B: expected letters, digits and `_`, first no digit",
     ),
 }
 

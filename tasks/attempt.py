@@ -37,7 +37,7 @@ class Attempt:
         self._record = AttemptRecord(
             attempt=lease.attempt,
             holder=lease.record.holder,
-            started=datetime.now(UTC).isoformat(),
+            started=_now(),
             run_id=work.run_id,
         )
 
@@ -92,7 +92,8 @@ class Attempt:
             self._observer.note(f"the end of the attempt was not recorded: {error}")
 
     def _write_outcome(self, outcome: Outcome, cause: str, message: str) -> None:
-        self._record = self._record.model_copy(update={"outcome": outcome, "cause": cause, "message": message})
+        update = {"outcome": outcome, "cause": cause, "message": message, "ended": _now()}
+        self._record = self._record.model_copy(update=update)
         write_attempt(self._work.store, self._work.paths, self._record)
 
     def _run_and_commit(self) -> StageDone:
@@ -116,7 +117,7 @@ class Attempt:
             retriable = lower is not None
             stuck = f"{', '.join(self._work.node.retry.on_oom)} cannot be lowered below 1: it needs more memory"
             hints.append(f"next attempt with {lower}" if lower else stuck)
-        record = self._record.model_copy(update={"outcome": "failed", "cause": cause})
+        record = self._record.model_copy(update={"outcome": "failed", "cause": cause, "ended": _now()})
         loop = describe_loop(failures_in_place([record, *begin.history], datetime.now(UTC)))
         if loop is not None:
             retriable = False
@@ -146,13 +147,17 @@ class Attempt:
             numbers=result.numbers,
             inputs=dict(self._work.inputs),
             sources=self._work.sources,
-            created=datetime.now(UTC).isoformat(),
+            created=_now(),
             seconds=seconds,
             num_steps=_num_steps(result),
             provenance=_provenance().model_copy(
                 update={"source_files": dict(sources), "source_digest": source_digest(sources)}
             ),
         )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
 def _num_steps(result: StageResult) -> int | None:

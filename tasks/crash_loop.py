@@ -8,6 +8,7 @@ from stages.store.attempts import AttemptRecord
 
 MAX_FAILURES = 3
 WINDOW = timedelta(days=1)
+"""Failures count for so long, without the time of the attempts themselves: each may take more than a day."""
 CAUSES = frozenset({"infra", "oom", "stalled", "timeout"})
 """Failures that may come from the step itself; a store that does not answer says nothing about it."""
 APART = frozenset({"running", "preempted", "fenced"})
@@ -15,19 +16,23 @@ APART = frozenset({"running", "preempted", "fenced"})
 
 
 def failures_in_place(history: Sequence[AttemptRecord], now: datetime) -> list[AttemptRecord]:
-    """The newest failures in a row that reached the same step under the same settings, none older than a day.
+    """The newest failures in a row that reached the same step under the same settings within `WINDOW`.
 
     Args:
         history: attempts at the stage, newest first.
         now: the time, with its zone.
     """
     failures: list[AttemptRecord] = []
+    idle, later = timedelta(), now
     for record in history:
+        started = datetime.fromisoformat(record.started)
+        idle += later - (datetime.fromisoformat(record.ended) if record.ended else started)
+        later = started
         if record.outcome in APART:
             continue
         if record.outcome != "failed" or record.cause not in CAUSES:
             break
-        if now - datetime.fromisoformat(record.started) > WINDOW:
+        if idle > WINDOW:
             break
         if failures and (record.last_step, record.lowered) != (failures[0].last_step, failures[0].lowered):
             break

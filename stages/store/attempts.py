@@ -20,6 +20,8 @@ class AttemptRecord(Strict):
     holder: Holder
     started: str
     """UTC, ISO 8601."""
+    ended: str = ""
+    """As `started`; empty while it runs, and where an older version wrote the record."""
     run_id: str = ""
     """The run that it was made for."""
     resumed_from: ProgressPoint | None = None

@@ -16,6 +16,7 @@ def record(
     cause: str = "infra",
     outcome: Outcome = "failed",
     hours_ago: float = 0.0,
+    hours: float | None = None,
     lowered: dict[str, int] | None = None,
     resumed_from: ProgressPoint | None = TEN,
     left_out: ProgressPoint | None = None,
@@ -23,7 +24,8 @@ def record(
     return AttemptRecord(
         attempt="000001-a",
         holder=this_holder(),
-        started=(NOW - timedelta(hours=hours_ago)).isoformat(),
+        started=(NOW - timedelta(hours=hours_ago + (hours or 0.0))).isoformat(),
+        ended="" if hours is None else (NOW - timedelta(hours=hours_ago)).isoformat(),
         outcome=outcome,
         cause=cause,
         last_step=last_step,
@@ -59,6 +61,15 @@ def test_preempted_and_unfinished_attempts_say_nothing() -> None:
 def test_what_failed_days_ago_or_with_other_settings_does_not_count() -> None:
     assert count(record(), record(hours_ago=23), record(hours_ago=25), record()) == 2
     assert count(record(cause="oom", lowered={"width": 4}), record(cause="oom", lowered={"width": 8})) == 1
+
+
+def test_the_time_of_the_attempts_themselves_does_not_count_towards_the_day() -> None:
+    days = [record(70, "stalled", hours_ago=25.0 * number, hours=25) for number in range(5)]
+    assert count(*days) == 5
+    days[1] = days[1].model_copy(update={"outcome": "preempted", "cause": "preempted"})
+    assert count(*days) == 4
+    assert count(*(record(70, "stalled", hours_ago=37.0 * number, hours=25) for number in range(5))) == 3
+    assert count(record(70, "stalled", hours_ago=25, hours=1)) == 0
 
 
 def test_the_newest_saved_step_is_left_out_once_before_the_last_failure_that_is_allowed() -> None:

@@ -85,11 +85,13 @@ class RunningUp:
         if self._worker is not None:
             # First, for it would start again what is handed back.
             self._worker.kill()
-        runs = self.runs()
-        if runs:
-            say(f"waiting for {len(runs)} run(s) to save their progress; Ctrl-C again ends them at once")
-        ask_to_stop(runs)
-        while self.runs():
+        asked: set[int] = set()
+        while runs := self.runs():
+            if not asked:
+                say(f"waiting for {len(runs)} run(s) to save their progress; Ctrl-C again ends them at once")
+            # One that was about to start is asked as soon as it is there.
+            ask_to_stop([run for run in runs if run not in asked])
+            asked.update(runs)
             time.sleep(POLL_SECONDS)
 
     def end(self) -> None:

@@ -17,6 +17,6 @@ from stages.store.lease import LeaseKeeper, LeaseTiming  # noqa: E402
 
 if beat := os.environ.get("PROBE_LEASE_BEAT"):
     timing = LeaseTiming(ttl=60.0, beat=float(beat), request=1.0)
-    tasks.attempt.LeaseKeeper = functools.partial(LeaseKeeper, timing=timing)  # type: ignore[misc, assignment]
+    tasks.attempt.LeaseKeeper = functools.partial(LeaseKeeper, timing=timing)
 
 sys.exit(main())

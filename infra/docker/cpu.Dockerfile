@@ -19,7 +19,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home temper \
-    && install --directory --owner temper /project /state
+    && install --directory --owner temper /project /project/.temper /project/.temper/store /state
 COPY --from=build /venv /venv
 COPY --chown=temper pipelines /project/pipelines
 ENV PATH=/venv/bin:$PATH XDG_CACHE_HOME=/state/cache XDG_STATE_HOME=/state

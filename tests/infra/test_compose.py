@@ -91,6 +91,17 @@ def test_volumes_and_dockerfiles_that_are_named_are_there(compose: Compose) -> N
             assert (ROOT / build["dockerfile"]).is_file()
 
 
+@pytest.mark.parametrize("name", ["worker", "worker-cuda"])
+def test_volumes_of_workers_lie_where_their_image_lets_its_user_write(name: str, compose: Compose) -> None:
+    service = compose["services"][name]
+    build = service.get("build")
+    assert build is not None
+    [owned] = re.findall(r"install --directory --owner temper (.+)", (ROOT / build["dockerfile"]).read_text())
+    written = [volume.split(":")[1] for volume in service.get("volumes", []) if not volume.endswith(":ro")]
+    assert len(written) == 2
+    assert [path for path in written if path not in owned.split()] == []
+
+
 @pytest.mark.parametrize("name", ["POSTGRES_PASSWORD", "TEMPER_AUTH"])
 def test_it_does_not_start_without_its_secrets(name: str) -> None:
     values = {key: value for key, value in example().items() if key != name}

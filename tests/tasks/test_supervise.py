@@ -2,13 +2,16 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from stages.errors import LeaseLostError, StorageError
 from tasks.launchers.local import LocalChild, group_runs
+from tasks.lost_lease import LostLease
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
@@ -21,11 +24,11 @@ def watch(
     child: LocalChild,
     deadlines: Deadlines = PATIENT,
     stop: StopSignal | None = None,
-    lease_lost: threading.Event | None = None,
+    lost: LostLease | None = None,
     beats: BeatWatch | None = None,
 ) -> Ending:
     beats = beats or BeatWatch(lambda beat: None)
-    return supervise(child, beats, deadlines, stop or StopSignal(), lease_lost or threading.Event())
+    return supervise(child, beats, deadlines, stop or StopSignal(), lost or LostLease())
 
 
 def test_a_finished_stage_has_no_cause_and_leaves_its_result_beats_and_lines(start_probe: StartProbe) -> None:
@@ -52,7 +55,7 @@ def test_an_output_that_the_stage_does_not_write_is_a_bug(start_probe: StartProb
     child, _ = start_probe(fault="no_output", fault_at=9)
     ending = watch(child)
     assert ending.cause == "bug"
-    assert "report/artifact.json" in ending.message
+    assert "checkpoint/artifact.json" in ending.message
 
 
 def test_a_killed_child_is_a_fault_of_the_infrastructure(start_probe: StartProbe) -> None:
@@ -117,13 +120,19 @@ def test_a_stopped_process_is_killed_at_the_deadline(start_probe: StartProbe) ->
     assert not group_runs(child.pid)
 
 
-def test_a_lost_lease_kills_at_once(start_probe: StartProbe) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"), [(LeaseLostError("attempt 2 has it"), "fenced"), (StorageError("no answer"), "storage")]
+)
+def test_a_lost_lease_kills_at_once_and_tells_how_it_was_lost(
+    start_probe: StartProbe, error: LeaseLostError | StorageError, cause: str
+) -> None:
     child, watched = start_probe(fault="deaf")
     assert watched.begun.wait(30)
-    lost = threading.Event()
-    lost.set()
+    lost = LostLease()
+    lost.set(error)
     started = time.monotonic()
-    assert watch(child, Deadlines(None, None, grace=60.0), lease_lost=lost).cause == "fenced"
+    ending = watch(child, Deadlines(None, None, grace=60.0), lost=lost)
+    assert (ending.cause, ending.message) == (cause, str(error))
     assert time.monotonic() - started < 3
 
 

@@ -1,7 +1,6 @@
 """One attempt at a stage: under a lease, in a child process, to a manifest."""
 
 import functools
-import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from tasks.attempt_start import AttemptStart, find_start
 from tasks.causes import Cause
 from tasks.child_run import ChildEnd, ChildRun
 from tasks.crash_loop import describe_loop, failures_in_place
+from tasks.lost_lease import LostLease
 from tasks.memory_relief import relief
 from tasks.observer import StageObserver
 from tasks.stage_devices import stage_devices
@@ -33,7 +33,7 @@ class Attempt:
         self._work = work
         self._lease = lease
         self._observer = observer
-        self._lost = threading.Event()
+        self._lost = LostLease()
         self._record = AttemptRecord(
             attempt=lease.attempt,
             holder=lease.record.holder,
@@ -72,9 +72,9 @@ class Attempt:
         write_attempt(self._work.store, self._work.paths, self._record)
         return begin
 
-    def _on_lost(self, reason: str) -> None:
-        self._observer.note(f"lease lost: {reason}")
-        self._lost.set()
+    def _on_lost(self, error: LeaseLostError | StorageError) -> None:
+        self._observer.note(f"lease lost: {error}")
+        self._lost.set(error)
 
     def _release(self) -> None:
         try:

@@ -1,6 +1,5 @@
 """The process of one attempt: its request, and how it ended."""
 
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -20,6 +19,7 @@ from tasks.child_log import ChildLog
 from tasks.device_lock import DeviceLock
 from tasks.launchers.launcher import Child, Launch
 from tasks.launchers.start import start
+from tasks.lost_lease import LostLease
 from tasks.memory_relief import with_settings
 from tasks.observer import StageObserver
 from tasks.scratch import Scratch
@@ -54,7 +54,7 @@ class ChildRun:
         begin: AttemptStart,
         devices: DeviceLock,
         observer: StageObserver,
-        lost: threading.Event,
+        lost: LostLease,
     ) -> None:
         """`lost` is set when the lease is."""
         self._work = work

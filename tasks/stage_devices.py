@@ -1,11 +1,11 @@
 """The devices of one attempt, held while its process runs."""
 
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from stages.errors import UserError
 from tasks.device_lock import DeviceLock, Wanted, acquire_devices
+from tasks.lost_lease import LostLease
 from tasks.observer import StageObserver
 from tasks.stage_work import StageFailedError, StageWork
 
@@ -14,7 +14,7 @@ NOTHING = DeviceLock(())
 
 
 @contextmanager
-def stage_devices(work: StageWork, observer: StageObserver, lost: threading.Event) -> Generator[DeviceLock]:
+def stage_devices(work: StageWork, observer: StageObserver, lost: LostLease) -> Generator[DeviceLock]:
     """Waits for the devices and gives them back in the end.
 
     Raises:
@@ -28,19 +28,18 @@ def stage_devices(work: StageWork, observer: StageObserver, lost: threading.Even
         devices.release()
 
 
-def _acquire(work: StageWork, observer: StageObserver, lost: threading.Event) -> DeviceLock:
+def _acquire(work: StageWork, observer: StageObserver, lost: LostLease) -> DeviceLock:
     wanted = Wanted(work.node.resources.accelerator, work.node.resources.count)
     try:
         devices = acquire_devices(
             wanted,
             work.locks,
-            give_up=lambda: work.stop.requested or lost.is_set(),
+            give_up=lambda: work.stop.requested or lost.reason() is not None,
             on_wait=lambda: observer.waiting(f"waiting for {wanted}"),
         )
     except UserError as error:
         raise StageFailedError("user_error", str(error)) from error
     if devices is not None:
         return devices
-    if lost.is_set():
-        raise StageFailedError("fenced", "another attempt took the lease")
-    raise StageFailedError("stopped", work.stop.reason)
+    cause, message = lost.reason() or ("stopped", work.stop.reason)
+    raise StageFailedError(cause, message, cause in work.node.retry.on)

@@ -1,6 +1,5 @@
 """Watching one stage process to its end: deadlines, requests to stop, and the cause of the end."""
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from stages.contract import Beat, StageResult
 from tasks.causes import Cause, OutOfMemoryWatch, cause_of_exit, describe_exit
 from tasks.launchers.launcher import Child
+from tasks.lost_lease import LostLease
 from tasks.stopping import StopSignal
 
 POLL_SECONDS = 0.1
@@ -55,12 +55,10 @@ class BeatWatch:
         return time.monotonic() - self._last
 
 
-def supervise(
-    child: Child, beats: BeatWatch, deadlines: Deadlines, stop: StopSignal, lease_lost: threading.Event
-) -> Ending:
+def supervise(child: Child, beats: BeatWatch, deadlines: Deadlines, stop: StopSignal, lost: LostLease) -> Ending:
     """Wait for the end of `child`, and bring it about when a deadline passes, `stop` is set or the lease is lost.
 
-    A child whose lease is lost is killed at once, because what it writes belongs to nobody. Every other one gets
+    A child whose lease is lost is killed at once, because what it writes may belong to nobody. Every other one gets
     SIGTERM and `deadlines.grace` to save its progress. On return nothing of its process group runs.
     """
     memory = OutOfMemoryWatch()
@@ -69,8 +67,9 @@ def supervise(
     kill_at = float("inf")
     try:
         while (returncode := child.wait(POLL_SECONDS)) is None:
-            if lease_lost.is_set():
-                asked = ("fenced", "another attempt took the lease")
+            reason = lost.reason()
+            if reason is not None:
+                asked = reason
                 break
             if asked is None:
                 asked = _reason_to_stop(beats, deadlines, stop, time.monotonic() - started)

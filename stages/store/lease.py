@@ -205,20 +205,24 @@ def _is_over(record: LeaseRecord, observer: Holder) -> bool:
     return same and observer.pid == os.getpid() and record.attempt not in _working
 
 
+OnLost = Callable[[LeaseLostError | StorageError], None]
+
+
 class LeaseKeeper:
     """Renews a lease in a thread until stopped, and tells when it is lost.
 
-    `on_lost` is called once, from another thread, when another attempt has the lease or no renewal succeeded for
-    three quarters of the TTL; a request that hangs does not delay it.
+    `on_lost` is called once, from another thread, with a `LeaseLostError` when another attempt has the lease, or with a
+    `StorageError` when no renewal succeeded for three quarters of the TTL; a request that hangs does not delay it.
     """
 
-    def __init__(self, lease: Lease, on_lost: Callable[[str], None], timing: LeaseTiming | None = None) -> None:
+    def __init__(self, lease: Lease, on_lost: OnLost, timing: LeaseTiming | None = None) -> None:
         self._lease = lease
         self._on_lost = on_lost
         self._timing = timing or LeaseTiming()
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._lost: str | None = None
+        self._lost: LeaseLostError | StorageError | None = None
+        self._fault: StorageError | None = None
         self._threads = [
             threading.Thread(target=self._renew, name="lease-renew", daemon=True),
             threading.Thread(target=self._watch, name="lease-watch", daemon=True),
@@ -240,22 +244,26 @@ class LeaseKeeper:
         while not self._stopped.wait(pause):
             try:
                 self._lease.renew()
-                pause = self._timing.beat
+                pause, self._fault = self._timing.beat, None
             except LeaseLostError as error:
                 with self._changed:
-                    self._lost = str(error)
+                    self._lost = error
                     self._changed.notify_all()
                 return
-            except StorageError:
-                pause = self._timing.beat / 4
+            except StorageError as error:
+                pause, self._fault = self._timing.beat / 4, error
 
     def _watch(self) -> None:
         with self._changed:
             while not self._stopped.is_set() and self._lost is None:
                 left = self._lease.renewed + self._timing.surrender - time.monotonic()
                 if left <= 0:
-                    self._lost = f"attempt {self._lease.attempt}: no renewal for {self._timing.surrender:.0f} s"
+                    self._lost = self._silence()
                     break
                 self._changed.wait(left)
         if self._lost is not None and not self._stopped.is_set():
             self._on_lost(self._lost)
+
+    def _silence(self) -> StorageError:
+        silent = f"attempt {self._lease.attempt} could not renew its lease for {self._timing.surrender:.0f} s"
+        return StorageError(f"{silent}: {self._fault or 'the store did not answer'}")

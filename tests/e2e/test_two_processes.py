@@ -25,6 +25,7 @@ from stages.store.progress import committed_points
 from stages.store.runs import RunRecord, latest_run
 from tasks.launchers.launcher import Launch
 from tasks.launchers.local_group import LocalGroup
+from tasks.lost_lease import LostLease
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
@@ -60,7 +61,7 @@ def run_on_two(trial: StageTrial, stop: StopSignal, on_step: Callable[[LocalGrou
     lines: list[str] = []
     group = LocalGroup(Launch(request, None, "cpu", on_line=lines.append, on_beat=watch, num_processes=2))
     started.set()
-    ending = supervise(group, watch, Deadlines(240, 240, 60), stop, threading.Event())
+    ending = supervise(group, watch, Deadlines(240, 240, 60), stop, LostLease())
     assert ending.cause != "bug", "\n".join(lines)
     return ending
 

@@ -15,18 +15,19 @@ MOUNT = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 600 << 20
 
 SUPERVISE = """\
-import os, sys, threading
+import os, sys
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 from stages.contract import StageRequest
 from tasks.launchers.launcher import Launch
 from tasks.launchers.local import LocalChild
+from tasks.lost_lease import LostLease
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, supervise
 request = StageRequest.model_validate_json(Path(sys.argv[2]).read_text())
 beats = BeatWatch(lambda beat: None)
 child = LocalChild(Launch(request, sys.argv[3], "cpu", on_line=print, on_beat=beats))
-print(supervise(child, beats, Deadlines(60, 60, 1), StopSignal(), threading.Event()).cause)
+print(supervise(child, beats, Deadlines(60, 60, 1), StopSignal(), LostLease()).cause)
 """
 
 

@@ -13,11 +13,13 @@ import pytest
 
 from pipelines.spec.nodes import Resources, Retry, Timeout
 from stages.contract import StoredInput
+from stages.errors import StorageError
 from stages.store.attempts import attempt_names, read_attempt
 from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.lease import Lease, LeaseKeeper, LeaseRecord, LeaseTiming, Observation, acquire
+from stages.store.local import LocalStore
 from stages.store.manifest import read_manifest
 from stages.store.records import encode, read_record
 from tasks.device_lock import Wanted, acquire_devices
@@ -171,6 +173,37 @@ def test_a_stolen_lease_kills_the_child_and_nothing_is_committed(
     assert read_manifest(store, work.paths) is None
     assert outcomes(work) == [("fenced", "fenced")]
     assert not any(is_running(pid) for pid in pids.read_text().split())
+
+
+class Unanswered(LocalStore):
+    """Fails what an attempt writes of its lease, and how it ended, from its start on."""
+
+    def __init__(self, root: Path, begun: Path) -> None:
+        super().__init__(root)
+        self._begun = begun
+
+    def swap(self, path: str, data: bytes, generation: str) -> str:
+        if self._begun.exists():
+            raise StorageError("503 from the store")
+        return super().swap(path, data, generation)
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_a_store_that_does_not_answer_ends_the_attempt_as_a_fault_of_the_storage(
+    make_work: MakeWork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, witness: Any, retriable: bool
+) -> None:
+    timing = LeaseTiming(ttl=1.0, beat=0.05, request=0.1)
+    monkeypatch.setattr("tasks.attempt.LeaseKeeper", functools.partial(LeaseKeeper, timing=timing))
+    pids = tmp_path / "pids"
+    on = ("storage",) if retriable else ("infra",)
+    retry = Retry(max=1, delay=(0.0,), jitter=0.0, on=on, preempted_max=0)
+    work = make_work(num_steps=1000, step_seconds=0.05, pids=str(pids), changes={"retry": retry})
+    store = Unanswered(tmp_path / "store", pids)
+    (error,) = failures(dataclasses.replace(work, store=store), witness, 1)
+    assert (error.cause, error.retriable) == ("storage", retriable)
+    assert "could not renew its lease for 1 s: 503 from the store" in error.message
+    assert not any(is_running(pid) for pid in pids.read_text().split())
+    assert execute_stage(make_work(), witness).manifest.epoch == 2
 
 
 def steal_when_running(work: StageWork, pids: Path) -> None:

@@ -1,3 +1,4 @@
+import queue
 import threading
 import time
 from dataclasses import dataclass, field
@@ -204,7 +205,7 @@ FAST = LeaseTiming(ttl=1.0, beat=0.05, request=0.1)
 
 def test_a_keeper_renews_until_it_is_stopped(paths: StagePaths) -> None:
     store = MemoryStore("memory://keeper")
-    lost: list[str] = []
+    lost: list[Exception] = []
     lease = take(store, paths)
     keeper = LeaseKeeper(lease, lost.append, FAST)
     time.sleep(0.3)
@@ -220,10 +221,10 @@ def test_a_keeper_renews_until_it_is_stopped(paths: StagePaths) -> None:
 def test_a_keeper_tells_once_when_another_attempt_has_the_lease(paths: StagePaths) -> None:
     store = MemoryStore("memory://keeper")
     told = threading.Event()
-    lost: list[str] = []
+    lost: list[Exception] = []
 
-    def on_lost(reason: str) -> None:
-        lost.append(reason)
+    def on_lost(error: Exception) -> None:
+        lost.append(error)
         told.set()
 
     keeper = LeaseKeeper(take(store, paths), on_lost, FAST)
@@ -231,8 +232,8 @@ def test_a_keeper_tells_once_when_another_attempt_has_the_lease(paths: StagePath
     taken = take(store, paths, ELSEWHERE)
     assert told.wait(5)
     keeper.stop()
-    assert len(lost) == 1
-    assert taken.attempt in lost[0]
+    assert [type(error) for error in lost] == [LeaseLostError]
+    assert taken.attempt in str(lost[0])
 
 
 def test_a_keeper_gives_up_although_its_request_hangs(paths: StagePaths) -> None:
@@ -244,10 +245,12 @@ def test_a_keeper_gives_up_although_its_request_hangs(paths: StagePaths) -> None
             return super().swap(path, data, generation)
 
     store = Hangs("memory://hangs")
-    told = threading.Event()
+    told: queue.Queue[Exception] = queue.Queue()
     started = time.monotonic()
-    keeper = LeaseKeeper(take(store, paths), lambda _: told.set(), FAST)
-    assert told.wait(5)
+    keeper = LeaseKeeper(take(store, paths), told.put, FAST)
+    error = told.get(timeout=5)
+    assert isinstance(error, StorageError)
+    assert "could not renew its lease for 1 s: the store did not answer" in str(error)
     assert time.monotonic() - started > 0.7
     hang.set()
     keeper.stop()
@@ -255,7 +258,7 @@ def test_a_keeper_gives_up_although_its_request_hangs(paths: StagePaths) -> None
 
 def test_a_keeper_survives_errors_shorter_than_the_ttl(paths: StagePaths) -> None:
     store = LosesAnswers()
-    lost: list[str] = []
+    lost: list[Exception] = []
     lease = take(store, paths)
     store.failures = [StorageError, StorageError, StorageError]
     keeper = LeaseKeeper(lease, lost.append, FAST)

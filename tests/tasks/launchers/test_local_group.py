@@ -11,11 +11,13 @@ import pytest
 from temper_probe import ProbeConfig
 
 from stages.contract import Beat, StageRequest
+from stages.errors import LeaseLostError
 from stages.store.conditional import ConditionalStore
 from tasks.launchers import local_group
 from tasks.launchers.launcher import Launch
 from tasks.launchers.local import group_runs
 from tasks.launchers.local_group import LocalGroup
+from tasks.lost_lease import LostLease
 from tasks.stopping import StopSignal
 from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 
@@ -41,8 +43,8 @@ class Watched:
         self.beats.append(beat)
         self.begun.set()
 
-    def ending(self, lease_lost: threading.Event | None = None) -> Ending:
-        return supervise(self.group, self.watch, PATIENT, StopSignal(), lease_lost or threading.Event())
+    def ending(self, lost: LostLease | None = None) -> Ending:
+        return supervise(self.group, self.watch, PATIENT, StopSignal(), lost or LostLease())
 
     def runs(self) -> bool:
         return any(group_runs(member.pid) for member in self.members)
@@ -121,8 +123,8 @@ def test_an_error_of_the_stage_is_told_once_with_its_process(start_group: StartG
 def test_all_processes_are_killed_when_the_lease_is_lost(start_group: StartGroup) -> None:
     watched = start_group(fault="hang")
     assert watched.begun.wait(60)
-    lost = threading.Event()
-    lost.set()
+    lost = LostLease()
+    lost.set(LeaseLostError("attempt 2 has it"))
     assert watched.ending(lost).cause == "fenced"
     assert not watched.runs()
 

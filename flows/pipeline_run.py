@@ -11,7 +11,7 @@ from flows.decisions import Decisions, Verdict
 from flows.planning import Planning
 from flows.run_record import describe, new_record
 from pipelines.spec.damage import set_damaged_aside
-from pipelines.spec.nodes import StageNode
+from pipelines.spec.nodes import ActionNode, SelectBest, StageNode
 from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.stage_inputs import stage_inputs
 from stages.store.manifest import Manifest
@@ -178,9 +178,8 @@ class PipelineRun:
         plan = self._planning.again(self.plan)
         for node_id, planned in plan.nodes.items():
             stage = self._stages[node_id]
-            lost = stage.outcome in SATISFIED and planned.decision in ("run", "resume", "wait")
             held_up = stage.outcome == "skipped" and planned.decision != "skip"
-            if lost or held_up or node_id in self._corrupt:
+            if self._is_lost(planned) or held_up or node_id in self._corrupt:
                 self._stages[node_id] = describe(planned)
         self._corrupt.clear()
         self._take(plan)
@@ -231,7 +230,17 @@ class PipelineRun:
             if before.key is not None and (before.key, before.decision) != (after.key, after.decision):
                 self._deviate(f"{node_id}: planned to {before.decision}, now to {after.decision}: {after.reason}")
             self._stages[node_id] = describe(after)
+        for node_id, planned in plan.nodes.items():
+            if self._is_lost(planned):
+                self._deviate(f"{node_id}: its result was set aside meanwhile")
+                self._stages[node_id] = describe(planned)
         self._take(plan)
+
+    def _is_lost(self, planned: PlannedNode) -> bool:
+        """Whether a new plan does not find what the run has had of a node."""
+        is_choice = isinstance(planned.node, ActionNode) and isinstance(planned.node.action, SelectBest)
+        is_missing = planned.decision in ("run", "resume", "wait") or (is_choice and planned.chosen is None)
+        return is_missing and self.outcome(planned.node.id) in SATISFIED
 
     def _take(self, plan: Plan) -> None:
         self.plan = plan

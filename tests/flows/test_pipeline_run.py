@@ -15,7 +15,7 @@ from stages.store.aliases import read_alias
 from stages.store.approvals import Approval, write_approval
 from stages.store.conditional import open_store
 from stages.store.layout import StagePaths
-from stages.store.manifest import manifest_digest, read_manifest
+from stages.store.manifest import manifest_digest, quarantine, read_manifest
 from stages.store.runs import RunRecord
 from tasks.display import Display
 from tasks.execute_stage import execute_stage
@@ -263,3 +263,30 @@ def test_an_alias_that_moved_since_the_run_compared_with_it_is_left_where_it_is(
     assert found is not None
     assert found[0].set_by != record.run_id
     assert "moved since this run was planned" in message(record, "promote")
+
+
+def test_a_result_that_is_set_aside_while_the_run_goes_on_is_made_again(make_run: MakeRun) -> None:
+    stages = SWEEP + (
+        "  tuned: {uses: probe_tuner, inputs: {model: '${stages.best.outputs.checkpoint}'}, with: {num_steps: 1}}\n"
+        "  more: {uses: probe, needs: [best], with: {seed: 7, num_steps: 1}}\n"
+        "  other:\n"
+        "    action: select_best\n"
+        "    needs: [tuned]\n"
+        "    inputs: {candidates: '${stages.more.outputs.checkpoint}', reports: '${stages.more.outputs.report}'}\n"
+        "    with: {metric: total, mode: max}\n"
+        "  last: {uses: probe_tuner, needs: [other], inputs: {model: '${stages.best.outputs.checkpoint}'}}\n"
+    )
+    run = make_run(stages)
+    while run.outcome("other") == "waiting":
+        for planned in run.ready():
+            if isinstance(planned.node, StageNode):
+                run.done(planned.node.id, execute_stage(run.work(planned), LineObserver(print)))
+                continue
+            if planned.node.id == "other":
+                lost = StagePaths("probe", str(run.plan.nodes["sweep[seed=1]"].key))
+                quarantine(run.store, lost, "a test")
+            run.decide(planned)
+    record = drive(run)
+    assert record.outcome == "succeeded"
+    assert (outcomes(record)["sweep[seed=1]"], outcomes(record)["last"]) == ("resumed", "done")
+    assert "sweep[seed=1]: its result was set aside meanwhile" in record.deviations

@@ -57,6 +57,9 @@ class Attempt:
         except LeaseLostError as error:
             self._note_outcome("fenced", "fenced", str(error))
             raise StageFailedError("fenced", str(error)) from error
+        except StorageError as error:
+            self._note_outcome("failed", "storage", str(error))
+            raise
         finally:
             keeper.stop()
             self._release()

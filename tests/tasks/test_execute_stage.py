@@ -206,6 +206,37 @@ def test_a_store_that_does_not_answer_ends_the_attempt_as_a_fault_of_the_storage
     assert execute_stage(make_work(), witness).manifest.epoch == 2
 
 
+class NoManifest(LocalStore):
+    """Refuses the manifest, and if asked to every write after it."""
+
+    def __init__(self, root: Path, nothing_else: bool) -> None:
+        super().__init__(root)
+        self._nothing_else = nothing_else
+        self._failing = False
+
+    def create(self, path: str, data: bytes) -> str:
+        self._failing = self._failing or path.endswith("manifest.json")
+        if path.endswith("manifest.json"):
+            raise StorageError("503 from the store")
+        return super().create(path, data)
+
+    def swap(self, path: str, data: bytes, generation: str) -> str:
+        if self._failing and self._nothing_else:
+            raise StorageError("503 again")
+        return super().swap(path, data, generation)
+
+
+@pytest.mark.parametrize(("nothing_else", "outcome"), [(False, ("failed", "storage")), (True, ("running", ""))])
+def test_a_store_that_fails_the_commit_is_the_attempts_recorded_end(
+    make_work: MakeWork, tmp_path: Path, witness: Any, nothing_else: bool, outcome: tuple[str, str]
+) -> None:
+    work = dataclasses.replace(make_work(), store=NoManifest(tmp_path / "store", nothing_else))
+    with pytest.raises(StorageError, match="503 from the store"):
+        execute_stage(work, witness)
+    assert outcomes(work) == [outcome]
+    assert ("note: the end of the attempt was not recorded: 503 again" in witness.told) == nothing_else
+
+
 def steal_when_running(work: StageWork, pids: Path) -> None:
     while not pids.exists():
         time.sleep(0.02)

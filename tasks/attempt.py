@@ -39,6 +39,7 @@ class Attempt:
             holder=lease.record.holder,
             started=_now(),
             run_id=work.run_id,
+            provenance=_provenance(),
         )
 
     def run(self) -> StageDone:

@@ -8,6 +8,7 @@ from stages.contract import ProgressPoint, Strict
 from stages.store.conditional import ConditionalStore
 from stages.store.holder import Holder
 from stages.store.layout import StagePaths
+from stages.store.provenance import Provenance
 from stages.store.records import read_record, write_record
 
 Outcome = Literal["running", "committed", "superseded", "failed", "preempted", "fenced"]
@@ -24,6 +25,8 @@ class AttemptRecord(Strict):
     """As `started`; empty while it runs, and where an older version wrote the record."""
     run_id: str = ""
     """The run that it was made for."""
+    provenance: Provenance | None = None
+    """Of the process that watched it; none where an older version wrote the record."""
     resumed_from: ProgressPoint | None = None
     """The saved step that it was to go on from."""
     left_out: ProgressPoint | None = None

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import platform
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +50,17 @@ def test_a_stage_is_committed_once_and_then_reused(make_work: MakeWork) -> None:
     assert execute_stage(work, IGNORE).state == "Reused"
     assert outcomes(work) == [("committed", "")]
     assert not list((work.cache / "scratch").iterdir())
+
+
+def test_each_attempt_records_the_program_that_made_it(make_work: MakeWork, witness: Any) -> None:
+    work = make_work(fault="bug")
+    failures(work, witness, 1)
+    (name,) = attempt_names(work.store, work.paths)
+    record = read_attempt(work.store, work.paths, name)
+    assert record is not None
+    assert record.provenance is not None
+    assert (record.provenance.argv, record.provenance.python) == (tuple(sys.argv), platform.python_version())
+    assert record.ended >= record.started
 
 
 def test_the_lease_is_released_after_success_and_after_failure(make_work: MakeWork) -> None:

@@ -82,6 +82,14 @@ def test_an_attempts_record_is_replaced_by_how_it_ended(store: ConditionalStore,
     assert attempt_names(store, paths) == [attempt_name(1, "aa"), attempt_name(2, "aa")]
 
 
+def test_an_attempts_record_of_an_older_version_is_read(store: ConditionalStore, paths: StagePaths) -> None:
+    attempt = attempt_name(1, "aa")
+    older = AttemptRecord(attempt=attempt, holder=this_holder(), started="2026-01-01T00:00:00+00:00")
+    stored = older.model_dump_json(exclude={"ended", "provenance"}).encode()
+    store.create(paths.attempt(attempt).record, stored)
+    assert read_attempt(store, paths, attempt) == older
+
+
 def test_a_record_whose_answers_were_lost_is_written(paths: StagePaths) -> None:
     store = LosesAnswers()
     for outcome in ("running", "succeeded"):

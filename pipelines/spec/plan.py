@@ -25,7 +25,7 @@ from pipelines.spec.nodes import (
 )
 from pipelines.spec.plan_actions import plan_select, plan_set_alias
 from pipelines.spec.plan_aliases import PlanAliases
-from pipelines.spec.plan_gates import plan_gate
+from pipelines.spec.plan_gates import nearest_before, plan_gate
 from pipelines.spec.plan_stage import StageDecider
 from pipelines.spec.planned import Plan, PlannedNode, produced_by
 from pipelines.spec.selection import Selection, select
@@ -165,6 +165,10 @@ class _Planner:
                 for value in node.reports:
                     if isinstance(value, AliasOutput):
                         self.aliases.target(value)
+                if node.on_fail == "ask":
+                    self._check_asked(node)
+            case HumanGateNode():
+                self._check_asked(node)
         return plan_gate(node, self._pipeline, self._store, self.planned)
 
     def _left_out(self, node: Node) -> PlannedNode:
@@ -239,6 +243,12 @@ class _Planner:
                 raise UserError(
                     f"{flag}: {node.id} takes {output.reference}, which is not committed: choose {output.stage} too"
                 )
+
+    def _check_asked(self, node: Node) -> None:
+        for asked in nearest_before(node, self.planned):
+            if self.planned[asked].decision == "skip":
+                flag = self._selection.flag
+                raise UserError(f"{flag}: {node.id} asks about {asked}, which is not committed: choose {asked} too")
 
 
 def _outputs(node: Node) -> list[StageOutput]:

@@ -37,26 +37,30 @@ def stages_before(node: Node, planned: Mapping[str, PlannedNode]) -> dict[str, s
 
     Of the candidates of an action that selects only the chosen one counts. None while a key or a choice is not known.
     """
-    found: dict[str, str] = {}
+    keys = {node_id: planned[node_id].key for node_id in nearest_before(node, planned)}
+    known = {node_id: key for node_id, key in keys.items() if key is not None}
+    return known if len(known) == len(keys) else None
+
+
+def nearest_before(node: Node, planned: Mapping[str, PlannedNode]) -> list[str]:
+    """Ids of these stages, whether they are chosen or left out; an action that has not selected yet stands for its."""
+    found: set[str] = set()
     waiting = list(node.needs)
     seen: set[str] = set()
     while waiting:
         node_id = waiting.pop()
-        one = planned[node_id]
-        if node_id in seen or one.decision == "skip":
+        if node_id in seen:
             continue
         seen.add(node_id)
-        if isinstance(one.node, StageNode):
-            if one.key is None:
-                return None
-            found[node_id] = one.key
-        elif isinstance(one.node, ActionNode) and isinstance(one.node.action, SelectBest):
-            if one.chosen is None:
-                return None
+        one = planned[node_id]
+        is_choice = isinstance(one.node, ActionNode) and isinstance(one.node.action, SelectBest)
+        if isinstance(one.node, StageNode) or (is_choice and one.chosen is None):
+            found.add(node_id)
+        elif isinstance(one.node, ActionNode) and one.chosen is not None:
             waiting += _needs_of_choice(one.node, one.chosen, planned)
         else:
             waiting += one.node.needs
-    return dict(sorted(found.items()))
+    return sorted(found)
 
 
 def _needs_of_choice(node: ActionNode, chosen: int, planned: Mapping[str, PlannedNode]) -> list[str]:

@@ -393,6 +393,20 @@ def test_a_human_gate_has_the_key_of_the_stages_before_it(load: Load, store: Loc
     assert make_plan(pipeline, store).nodes["ok"].reason.startswith("rejected by ada")
 
 
+def test_a_gate_that_is_chosen_alone_asks_what_it_asks_in_the_whole_pipeline(
+    load: Load, store: LocalStore, commit: Commit
+) -> None:
+    small = load()
+    pipeline = replace(small, nodes={**small.nodes, "ok": ask("gate")})
+    with pytest.raises(UserError, match=r"--only: ok asks about eval_base, which is not committed: choose eval_base"):
+        make_plan(pipeline, store, only=["ok"])
+    for node_id in ("data", "sft", "eval_base", "eval_sft"):
+        commit(make_plan(pipeline, store), node_id)
+    alone = make_plan(pipeline, store, only=["ok"]).nodes
+    assert alone["gate"].decision == "skip"
+    assert alone["ok"].key == make_plan(pipeline, store).nodes["ok"].key is not None
+
+
 def test_a_decision_about_other_bytes_under_the_same_key_is_void(load: Load, store: LocalStore, commit: Commit) -> None:
     small = load()
     pipeline = replace(small, nodes={**small.nodes, "ok": ask("data")})

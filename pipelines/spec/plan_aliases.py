@@ -30,7 +30,10 @@ class PlanAliases:
         self.found[value.alias] = aliased
         output = aliased.output(value.artifact)
         if output is None:
-            message = f"alias `{value.alias}` has no report: give the action that sets it `inputs.report`, and run it"
+            message = (
+                f"alias `{value.alias}` has no report: give the action that sets it `inputs.report`, "
+                "and run it with --only and its name"
+            )
             raise SpecError.at(value.place, message)
         return output
 

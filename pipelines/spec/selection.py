@@ -1,13 +1,15 @@
 """Which nodes a run is about: `--only`, `--until`, `--force` and `--refresh`.
 
-Each names a node, or a fanned-out stage and with it all its instances.
+Each names a node, a fanned-out stage and with it all its instances, or those that have some values: `dpo[beta=0.1]`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.spec.diagnostics import did_you_mean
+from pipelines.spec.expand import label
 from pipelines.spec.nodes import Node, Pipeline, StageNode
+from pipelines.spec.scalars import plain_scalar
 from stages.errors import UserError
 
 
@@ -73,13 +75,28 @@ def _chosen(pipeline: Pipeline, only: Sequence[str], until: str | None) -> tuple
 def _expand(pipeline: Pipeline, names: Sequence[str], flag: str) -> frozenset[str]:
     found: set[str] = set()
     for name in names:
-        members = {node_id for node_id, node in pipeline.nodes.items() if name in (node_id, _group(node))}
+        members = {node_id for node_id, node in pipeline.nodes.items() if _is_named(node, name)}
         if not members:
             known = dict.fromkeys([*pipeline.nodes, *filter(None, map(_group, pipeline.nodes.values()))])
             hint = did_you_mean(name, known) or f"; it has {', '.join(pipeline.nodes)}"
             raise UserError(f"{flag} {name}: no stage of {pipeline.name}{hint}")
         found |= members
     return frozenset(found)
+
+
+def _is_named(node: Node, name: str) -> bool:
+    """By its id, its group, or some values of its cell, in any order and however numbers are written."""
+    if name in (node.id, _group(node)):
+        return True
+    (group, cell), (own_group, own_cell) = _parts(name), _parts(node.id)
+    return bool(cell) and group == own_group and cell <= own_cell
+
+
+def _parts(name: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Group and cell of `dpo[beta=0.1,lr=1e-6]`."""
+    group, _, cell = name.removesuffix("]").partition("[")
+    pairs = (part.partition("=") for part in cell.split(",") if part)
+    return group, frozenset((axis.strip(), label(plain_scalar(value.strip()))) for axis, _, value in pairs)
 
 
 def _group(node: Node) -> str:

@@ -117,6 +117,7 @@ def test_a_rejected_gate_ends_the_run_and_the_next_one_asks_nobody(
     assert gate.message == "rejected by Ada: too long"
 
 
+@pytest.mark.slow
 def test_the_command_answers_for_a_suspended_run_which_goes_on_and_for_the_runs_after_it(
     up_client: SyncPrefectClient,
     write_pipeline: WritePipeline,

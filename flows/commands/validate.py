@@ -13,5 +13,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Say that it is valid; raises `SpecError` with all that is wrong."""
     pipeline = load(arguments)
-    print(f"{arguments.file}: valid, {len(pipeline.nodes)} stages and gates")
+    print(f"{arguments.file}: valid, {len(pipeline.nodes)} stages, gates and actions")
     return 0

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from absl import logging as absl_logging
 from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent / "probe"))
@@ -29,6 +30,10 @@ EMULATOR_START_SECONDS = 30
 # What JAX compiles and what other tests do at the same time make single examples slow now and then.
 settings.register_profile("temper", deadline=None)
 settings.load_profile("temper")
+
+# Prefect sets up logging when it is loaded and closes every handler before. That of absl, which Orbax loads, would close
+# its stream with it: what pytest captures.
+absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 # Every stage's process would compile all of its libraries' sources again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

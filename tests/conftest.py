@@ -31,8 +31,8 @@ EMULATOR_START_SECONDS = 30
 settings.register_profile("temper", deadline=None)
 settings.load_profile("temper")
 
-# Prefect sets up logging when it is loaded and closes every handler before. That of absl, which Orbax loads, would close
-# its stream with it: what pytest captures.
+# Prefect sets up logging when it is loaded and closes every handler before. That of absl, which Orbax loads, would
+# close its stream with it: what pytest captures.
 absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 # Every stage's process would compile all of its libraries' sources again.

@@ -6,6 +6,7 @@ import pytest
 
 from stages.store.attempts import attempt_names, read_attempt
 from tasks.execute_stage import execute_stage
+from tasks.observer import StageObserver
 from tasks.stage_work import StageFailedError, StageWork
 
 

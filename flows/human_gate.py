@@ -7,13 +7,14 @@ from prefect.input import RunInput
 from pydantic import Field
 from rich.console import Console
 
-from flows.approving import record_answer
+from flows.approving import asked_about, record_answer
 from flows.artifacts.tables import evaluation_table
 from flows.finish import close_run
 from flows.pause_key import pause_key
 from flows.pipeline_run import PipelineRun
 from flows.run_page import RunPage
 from flows.this_flow_run import ThisFlowRun
+from pipelines.spec.command_line import command_line
 from pipelines.spec.nodes import HumanGateNode
 from pipelines.spec.planned import PlannedNode
 from tasks.report.content import Content
@@ -34,18 +35,18 @@ class HumanGate:
     """One gate of one run."""
 
     def __init__(self, run: PipelineRun, gate: PlannedNode, here: ThisFlowRun) -> None:
-        assert gate.key is not None, "a gate that asks has a key when it does"
         self._run = run
         self._gate = gate
         self._here = here
-        self._pause_key = pause_key(gate.key)
+        about = asked_about(run.store, run.plan.nodes, gate)
+        self._pause_key = pause_key(about.gate_key, about.manifests)
 
     def ask(self, page: RunPage, console: Console) -> None:
         """Write down the answer; before there is one this raises Prefect's `Pause`, by which the process ends."""
         question = ""
         if not self._has_asked():
             content = close_run(self._run, console)
-            question = self._question(content, page)
+            question = self._question(content)
             page.show_question(self._gate.node.id, question)
             page.show_end(content)
             page.artifacts.close()
@@ -71,7 +72,7 @@ class HumanGate:
             policy = client.read_flow_run(self._here.id).empirical_policy
         return self._pause_key in (policy.pause_keys or ())
 
-    def _question(self, content: Content, page: RunPage) -> str:
+    def _question(self, content: Content) -> str:
         """Who is asked about what, and the numbers to decide on."""
         node, record = self._gate.node, content.run
         approvers = node.approvers if isinstance(node, HumanGateNode) else ()
@@ -80,7 +81,7 @@ class HumanGate:
         parts += [f"- {stage.id}: {line}" for stage in record.stages for line in stage.lines]
         if content.evaluations:
             parts.append(evaluation_table(content.evaluations))
-        parts.append(f"From a terminal: `{page.how.command('approve', node.id)}`")
+        parts.append(f"From a terminal: `{command_line(self._run.plan.pipeline, 'approve', node.id)}`")
         return "\n\n".join(parts)
 
     def _announce(self) -> None:

@@ -13,7 +13,6 @@ from prefect.exceptions import Pause
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 from rich.console import Console
 
-from flows.artifacts.next_steps import Invocation
 from flows.finish import close_run
 from flows.human_gate import HumanGate
 from flows.node_runner import NodeRunner
@@ -80,26 +79,24 @@ def run_pipeline(
         takeover: take stages from other runs that work on them.
         verify: how committed results are checked, by listing their files or by the checksum of each.
     """
-    values = [*as_overrides(params or {}), *overrides]
-    spec = load_pipeline(Path(pipeline), profile, values)
+    spec = load_pipeline(Path(pipeline), profile, [*as_overrides(params or {}), *overrides])
     store = open_store(spec.store)
     here = this_flow_run()
     spec = with_run_values(spec, here.run_id)
     if here.is_deployed and (skipped := skip_if_overlapping(here.id)) is not None:
         return skipped
-    how = Invocation(pipeline, profile, tuple(values))
     try:
         # A run that its scheduler starts again has forced already.
         is_first = read_run(store, spec.name, here.run_id) is None
         planning = Planning(spec, store, here.run_id, only, until, force if is_first else (), refresh, verify)
-        return _plan_and_run(planning, here, how, takeover=takeover)
+        return _plan_and_run(planning, here, takeover=takeover)
     except Exception as error:
         record = new_record(spec, here.run_id, here.url)
         notify(spec.notify, record.model_copy(update={"outcome": "failed", "message": str(error)}))
         raise
 
 
-def _plan_and_run(planning: Planning, here: ThisFlowRun, how: Invocation, takeover: bool) -> State[str]:
+def _plan_and_run(planning: Planning, here: ThisFlowRun, takeover: bool) -> State[str]:
     spec, store = planning.pipeline, planning.store
     plan = planning.first()
     write_plan(store, spec.name, here.run_id, plan_json(plan).encode())
@@ -107,7 +104,7 @@ def _plan_and_run(planning: Planning, here: ThisFlowRun, how: Invocation, takeov
     sweep(cache_dir() / "scratch")
     artifacts = Artifacts(here.id)
     try:
-        return _run(plan, planning, here, RunPage(artifacts, spec.name, store, how), takeover=takeover)
+        return _run(plan, planning, here, RunPage(artifacts, spec, store), takeover=takeover)
     finally:
         artifacts.close()
 

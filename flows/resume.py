@@ -56,7 +56,8 @@ def resume(run: RunRecord, approval: Approval) -> bool:
         return False
     with connect(address) as client:
         state = client.read_flow_run(UUID(flow_run)).state
-        if state is None or not state.is_paused() or state.state_details.pause_key != pause_key(approval.gate_key):
+        asked = pause_key(approval.gate_key, approval.manifests)
+        if state is None or not state.is_paused() or state.state_details.pause_key != asked:
             return False
         answer = {"approved": approval.approved, "by": approval.by, "comment": approval.comment}
         return client.resume_flow_run(UUID(flow_run), run_input=answer).status.value == "ACCEPT"

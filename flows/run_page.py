@@ -1,8 +1,9 @@
 """The page of a run in Prefect: what it planned, what became of it, its curves, its evaluations and what to do next."""
 
 from flows.artifacts.curves import picture
-from flows.artifacts.next_steps import Invocation, next_steps
+from flows.artifacts.next_steps import next_steps
 from flows.artifacts.tables import evaluation_table, plan_table, stage_rows
+from pipelines.spec.nodes import Pipeline
 from pipelines.spec.planned import Plan
 from stages.store.conditional import ConditionalStore
 from stages.store.runs import RunRecord
@@ -13,11 +14,10 @@ from tasks.report.content import Content
 class RunPage:
     """Keys begin with the pipeline's name, so that each has its history over the runs of its pipeline."""
 
-    def __init__(self, artifacts: Artifacts, pipeline: str, store: ConditionalStore, how: Invocation) -> None:
+    def __init__(self, artifacts: Artifacts, pipeline: Pipeline, store: ConditionalStore) -> None:
         self.artifacts = artifacts
         self._pipeline = pipeline
         self._store = store
-        self.how = how
 
     def show_plan(self, plan: Plan) -> None:
         """What the run is going to do."""
@@ -44,7 +44,7 @@ class RunPage:
             self.artifacts.put(Artifact(key, "markdown", f"![curves]({picture(curves.series)})", text))
         if record.outcome != "succeeded":
             self.artifacts.put(
-                Artifact(self._key("next-steps"), "markdown", next_steps(record, self.how), "What to do next")
+                Artifact(self._key("next-steps"), "markdown", next_steps(record, self._pipeline), "What to do next")
             )
 
     def show_question(self, gate: str, question: str) -> None:
@@ -52,4 +52,4 @@ class RunPage:
         self.artifacts.put(Artifact(self._key("question", gate), "markdown", question, f"Approval of **{gate}**"))
 
     def _key(self, *parts: str) -> str:
-        return artifact_key(self._pipeline, *parts)
+        return artifact_key(self._pipeline.name, *parts)

@@ -1,9 +1,8 @@
 """What to do after a run that did not succeed, as markdown."""
 
-import shlex
-from dataclasses import dataclass
-
 from flows.artifacts.markdown import code
+from pipelines.spec.command_line import command_line
+from pipelines.spec.nodes import Pipeline
 from stages.store.runs import RunRecord, RunStage
 
 ADVICE = {
@@ -20,44 +19,30 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Invocation:
-    """How a run was started, for a command that does so again."""
-
-    file: str
-    profile: str | None
-    overrides: tuple[str, ...]
-
-    def command(self, name: str, *words: str) -> str:
-        """`temper NAME FILE …` with what was laid over the file."""
-        profile = [] if self.profile is None else ["--profile", self.profile]
-        overrides = [part for override in self.overrides for part in ("--set", override)]
-        return shlex.join(["temper", name, self.file, *words, *profile, *overrides])
-
-
-def next_steps(record: RunRecord, how: Invocation) -> str:
+def next_steps(record: RunRecord, pipeline: Pipeline) -> str:
     """For each node that failed its cause and how to see more, and how to go on."""
     failed = [stage for stage in record.stages if stage.outcome == "failed"]
     parts = [f"**{record.pipeline} {record.outcome}**" + (f": {record.message}" if record.message else "")]
-    parts += [_about(stage, how) for stage in failed]
-    parts.append(_go_on(record, how))
+    parts += [_about(stage, pipeline) for stage in failed]
+    parts.append(_go_on(record, pipeline))
     return "\n\n".join(parts)
 
 
-def _about(stage: RunStage, how: Invocation) -> str:
+def _about(stage: RunStage, pipeline: Pipeline) -> str:
     if stage.key is None or stage.lines:
         return "\n\n".join([f"### {stage.id}", stage.message, *[f"- {line}" for line in stage.lines]])
     advice = ADVICE.get(stage.message.partition(":")[0], "")
-    log = f"What it printed:\n\n{code(how.command('logs', stage.id))}"
+    log = f"What it printed:\n\n{code(command_line(pipeline, 'logs', stage.id))}"
     return "\n\n".join(part for part in (f"### {stage.id}", code(stage.message), advice, log) if part)
 
 
-def _go_on(record: RunRecord, how: Invocation) -> str:
+def _go_on(record: RunRecord, pipeline: Pipeline) -> str:
     if record.outcome == "waiting_approval":
         gates = [stage.id for stage in record.stages if stage.outcome == "waiting_approval"]
-        commands = "\n".join([*[how.command("approve", gate) for gate in gates], how.command("run")])
-        return f"### Approve, then go on\n\n{code(commands)}"
+        commands = [command_line(pipeline, "approve", gate) for gate in gates]
+        commands.append(command_line(pipeline, "run"))
+        return "### Approve, then go on\n\n" + code("\n".join(commands))
     return (
         "### Go on\n\nWhat is committed is reused, and what saved its progress goes on from there: press *Retry*, or"
-        f"\n\n{code(how.command('run'))}"
+        f"\n\n{code(command_line(pipeline, 'run'))}"
     )

@@ -1,9 +1,21 @@
 """What a run that did not succeed says to do next."""
 
-from flows.artifacts.next_steps import Invocation, next_steps
+from pathlib import Path
+
+from flows.artifacts.next_steps import next_steps
+from pipelines.spec.nodes import Pipeline
 from stages.store.runs import RunOutcome, RunRecord, RunStage
 
-HOW = Invocation("/data/p.yaml", "tpu", ("params.seed=3",))
+HOW = Pipeline(
+    name="p",
+    description="",
+    path=Path("/data/p.yaml"),
+    profile="tpu",
+    store="/data/store",
+    params={"seed": 3},
+    nodes={},
+    overrides=("params.seed=3",),
+)
 
 
 def record(outcome: RunOutcome, *stages: RunStage) -> RunRecord:

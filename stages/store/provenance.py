@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from stages.contract import Strict
+from stages.store.hardware import describe_hardware
 
 PACKAGES = (
     "temper-jax",
@@ -41,6 +42,8 @@ class Provenance(Strict):
     host: str
     python: str
     system: str
+    hardware: str = ""
+    """In words; empty where nobody recorded it."""
 
 
 def _git_revision() -> str | None:
@@ -71,4 +74,5 @@ def collect_provenance() -> Provenance:
         host=socket.gethostname(),
         python=platform.python_version(),
         system=platform.platform(),
+        hardware=describe_hardware(),
     )

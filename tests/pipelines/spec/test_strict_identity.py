@@ -11,6 +11,7 @@ from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.nodes import Pipeline, Resources
 from pipelines.spec.plan import make_plan
 from pipelines.spec.strict_identity import strict_part
+from stages.store.hardware import cpu_models, gpu_models
 from stages.store.local import LocalStore
 
 Load = Callable[..., Pipeline]
@@ -53,10 +54,11 @@ def test_hardware_is_told_by_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cpu_info = tmp_path / "cpuinfo"
     cpu_info.write_text("processor\t: 0\nmodel name\t: Fast 3000\n\nprocessor\t: 1\nmodel name\t: Fast 3000\n")
     for name in ("0000:01", "0000:02"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "information").write_text(f"Model: \t\t Card {name[-1]}\nIRQ: 3\n")
-    monkeypatch.setattr(strict_identity, "_CPU_INFO", cpu_info)
-    monkeypatch.setattr(strict_identity, "_GPU_FOLDER", tmp_path)
+        folder = tmp_path / "driver" / "nvidia" / "gpus" / name
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t\t Card {name[-1]}\nIRQ: 3\n")
+    monkeypatch.setattr(strict_identity, "cpu_models", lambda: cpu_models(tmp_path))
+    monkeypatch.setattr(strict_identity, "gpu_models", lambda: gpu_models(tmp_path))
     assert strict_part("sft", CPU)["hardware"].endswith(" Fast 3000, 2 threads")
     assert strict_part("sft", replace(CPU, accelerator="gpu"))["hardware"] == "1 x Card 1, Card 2"
     assert strict_part("sft", replace(CPU, accelerator="gpu", count=1))["hardware"] == "1 x Card 1"

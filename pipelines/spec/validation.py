@@ -65,7 +65,9 @@ def _message(model: type[BaseModel], tree: Tree, details: ErrorDetails) -> str:
     if kind in _EXPECTED:
         return _EXPECTED[kind] + _got(tree, loc)
     if kind == "value_error":
-        return details["msg"].removeprefix("Value error, ") + _got(tree, loc)
+        told = details["msg"].removeprefix("Value error, ")
+        # A message that names the faulty part of a text says more than the whole text.
+        return told if ", not `" in told else told + _got(tree, loc)
     context = details.get("ctx", {})
     if kind == "string_pattern_mismatch" and context["pattern"] in _NAMES:
         return _NAMES[context["pattern"]] + _got(tree, loc)

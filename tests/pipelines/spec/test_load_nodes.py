@@ -156,6 +156,12 @@ def test_a_schedule_and_notices_are_read(load: Load) -> None:
     assert load(profile="short", replace={"stages:\n": head}).notify is None
 
 
+def test_a_fault_within_a_time_is_told_once(load: Load) -> None:
+    with pytest.raises(SpecError) as raised:
+        load(replace={"stages:\n": 'schedule: {cron: "61 * * * *"}\nstages:\n'})
+    assert str(raised.value).endswith(": schedule.cron: minute: expected 0 to 59, not `61`")
+
+
 def test_the_environment_may_stand_where_nothing_depends_on_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_TEST_TEAM", "red")
     text = "name: small\ndescription: of ${env.TEMPER_TEST_TEAM}\nstore: gs://${env.TEMPER_TEST_TEAM}/x"

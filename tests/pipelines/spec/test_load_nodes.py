@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.expressions import Delta, leaves
 from pipelines.spec.nodes import (
     ActionNode,

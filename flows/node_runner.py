@@ -13,11 +13,12 @@ from flows.run_page import RunPage
 from flows.this_flow_run import ThisFlowRun
 from pipelines.spec.nodes import StageNode
 from pipelines.spec.planned import PlannedNode
-from stages.store.runs import RunStage, StageOutcome
+from stages.store.runs import StageOutcome
 from tasks.artifacts import Artifacts
 from tasks.run_stage import is_retriable, run_stage
-from tasks.settle_node import ENDS, settle_node
+from tasks.settle_node import settle_node
 from tasks.stage_work import StageDone, StageWork
+from tasks.state_names import ENDS, task_run_name
 
 POLL_SECONDS = 0.5
 
@@ -65,7 +66,7 @@ class NodeRunner:
     def _submit(self, planned: PlannedNode, node: StageNode) -> PrefectFuture[State[StageDone]]:
         task = run_stage.with_options(
             name=node.id,
-            task_run_name=f"{node.id} · {(planned.key or '')[:8]}",
+            task_run_name=task_run_name(node.id, planned.key),
             tags=[node.resources.pool] if node.resources.pool else [],
             retries=node.retry.max,
             retry_delay_seconds=list(node.retry.delay) or 0,
@@ -98,7 +99,9 @@ class NodeRunner:
         for node in record.stages:
             if node.outcome in ENDS and self._shown.get(node.id) != node.outcome:
                 self._shown[node.id] = node.outcome
-                settle_node.with_options(name=node.id, task_run_name=_name(node))(node, return_state=True)
+                settle_node.with_options(name=node.id, task_run_name=task_run_name(node.id, node.key))(
+                    node, return_state=True
+                )
         self._run.save()
         self._page.show_stages(record)
 
@@ -115,7 +118,3 @@ class NodeRunner:
                 "run": self._here.run_id,
             },
         )
-
-
-def _name(node: RunStage) -> str:
-    return f"{node.id} · {node.key[:8]}" if node.key else node.id

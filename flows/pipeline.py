@@ -38,18 +38,17 @@ from tasks.artifacts import Artifacts
 from tasks.display import Display
 from tasks.places import cache_dir
 from tasks.scratch import sweep
+from tasks.state_names import WAITING_APPROVAL, flow_run_name
 from tasks.stopping import StopSignal, exit_code_of, stop_on_signals
 
 LEAVE_SECONDS = 5.0
-WAITING_APPROVAL = "WaitingApproval"
-"""State of a run that nobody can go on with but who approves a gate and runs it again."""
 
 
 def _run_name() -> str:
     context = FlowRunContext.get()
     assert context is not None
     parameters = context.parameters or {}
-    return "-".join(part for part in (Path(parameters["pipeline"]).stem, parameters.get("profile")) if part)
+    return flow_run_name(Path(parameters["pipeline"]), parameters.get("profile"))
 
 
 @flow(name="temper", flow_run_name=_run_name, persist_result=False)

@@ -5,17 +5,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from stages.store.runs import RunStage, StageOutcome
-
-ENDS: dict[StageOutcome, str] = {
-    "passed": "Passed",
-    "done": "Done",
-    "reused": "Reused",
-    "skipped": "Skipped",
-    "waiting_approval": "Asked",
-    "failed": "NotPassed",
-}
-"""Outcomes of nodes without a process, and the names of the states that show them."""
+from stages.store.runs import RunStage
+from tasks.state_names import ENDS
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)

@@ -9,17 +9,20 @@ from flows.commands.arguments import add_file, add_repeatable, add_selection, ad
 from flows.finish import close_run
 from flows.pipeline_run import PipelineRun, Surroundings, reuse_all
 from flows.planning import Planning
+from flows.reused_run import ShownRun, UnshownRunError, shown_run
 from flows.server import prefect_server
 from pipelines.spec.nodes import Pipeline
 from pipelines.spec.plan_json import plan_json
 from pipelines.spec.plan_text import plan_text
 from pipelines.spec.planned import Plan
+from pipelines.spec.run_values import with_run_values
 from pipelines.spec.selection import select
 from stages.errors import TemperError
 from stages.store.conditional import open_store
 from stages.store.runs import new_run_id, write_plan
 from tasks.display import Display
 from tasks.report.files import project_state_dir
+from tasks.state_names import WAITING_APPROVAL, flow_run_name
 from tasks.stopping import StopSignal, exit_code_of
 
 WAITS_FOR_APPROVAL = 3
@@ -48,20 +51,22 @@ def run(arguments: Namespace) -> int:
     pipeline = load(arguments)
     # Bad usage is told before a server is started for it.
     select(pipeline, arguments.only, arguments.until, arguments.force, arguments.refresh)
-    if not arguments.force and not os.environ.get("PREFECT_API_URL"):
+    if not arguments.force:
         planning = _planning(arguments, pipeline)
         plan = planning.first()
-        if not plan.has_work:
-            return _reuse(plan, planning)
-        _say(plan_text(plan))
+        if not plan.has_work and (code := _reuse_shown(plan, planning)) is not None:
+            return code
+        if not os.environ.get("PREFECT_API_URL"):
+            _say(plan_text(plan))
     return _schedule(arguments, pipeline)
 
 
 def _planning(arguments: Namespace, pipeline: Pipeline) -> Planning:
+    run_id = new_run_id()
     return Planning(
-        pipeline,
+        with_run_values(pipeline, run_id),
         open_store(pipeline.store),
-        new_run_id(),
+        run_id,
         arguments.only,
         arguments.until,
         refresh=arguments.refresh,
@@ -69,13 +74,32 @@ def _planning(arguments: Namespace, pipeline: Pipeline) -> Planning:
     )
 
 
-def _reuse(plan: Plan, planning: Planning) -> int:
+def _reuse_shown(plan: Plan, planning: Planning) -> int | None:
+    """Reuse everything, and have the server show it that the user named; None if it wants Prefect's own client."""
+    address = os.environ.get("PREFECT_API_URL")
+    if not address:
+        return _reuse(plan, planning, None)
+    with shown_run(address, flow_run_name(plan.pipeline.path, plan.pipeline.profile)) as shown:
+        return None if shown is None else _reuse(plan, planning, shown)
+
+
+def _reuse(plan: Plan, planning: Planning, shown: ShownRun | None) -> int:
     console = Console()
     write_plan(planning.store, plan.pipeline.name, planning.run_id, plan_json(plan).encode())
+    if shown is not None:
+        _say(f"watch it at {shown.url}")
     with Display(console) as display:
-        pipeline_run = PipelineRun(plan, planning, Surroundings(display, StopSignal(), None))
+        around = Surroundings(display, StopSignal(), None if shown is None else shown.url)
+        pipeline_run = PipelineRun(plan, planning, around)
         reuse_all(pipeline_run)
-    match close_run(pipeline_run, console).run.outcome:
+    record = close_run(pipeline_run, console).run
+    if shown is not None:
+        try:
+            shown.end(record)
+        except UnshownRunError as error:
+            # What became of the run is in the store.
+            _say(str(error))
+    match record.outcome:
         case "succeeded":
             return 0
         case "waiting_approval":
@@ -90,10 +114,10 @@ def _schedule(arguments: Namespace, pipeline: Pipeline) -> int:
     with prefect_server(project_state_dir(pipeline.path) / "prefect"):
         from httpx import HTTPError
 
-        from flows.pipeline import WAITING_APPROVAL, run_pipeline
+        from flows.pipeline import run_pipeline
 
         try:
-            state = run_pipeline.with_options(flow_run_name=pipeline.name)(
+            state = run_pipeline(
                 pipeline=str(arguments.file.absolute()),
                 profile=arguments.profile,
                 overrides=arguments.set,

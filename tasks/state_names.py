@@ -1,0 +1,27 @@
+"""How Prefect names runs, their nodes, and the ends of nodes that no process ran."""
+
+from pathlib import Path
+
+from stages.store.runs import StageOutcome
+
+ENDS: dict[StageOutcome, str] = {
+    "passed": "Passed",
+    "done": "Done",
+    "reused": "Reused",
+    "skipped": "Skipped",
+    "waiting_approval": "Asked",
+    "failed": "NotPassed",
+}
+"""Outcomes of such nodes, and the names of the states that show them."""
+WAITING_APPROVAL = "WaitingApproval"
+"""State of a run that nobody can go on with but who approves a gate and runs it again."""
+
+
+def flow_run_name(file: Path, profile: str | None) -> str:
+    """For example `sweep-approved`."""
+    return "-".join(part for part in (file.stem, profile) if part)
+
+
+def task_run_name(node_id: str, key: str | None) -> str:
+    """For example `sft · 41c2ab12`."""
+    return f"{node_id} · {key[:8]}" if key else node_id

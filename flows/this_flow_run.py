@@ -8,6 +8,8 @@ from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
 
+from stages.store.runs import run_id_of
+
 HANDS_BACK = "reschedule"
 
 
@@ -48,7 +50,7 @@ def this_flow_run() -> ThisFlowRun:
     return ThisFlowRun(
         id=flow_run.id,
         # The beginning of an id is a time for some versions of it, the end never is.
-        run_id=f"{started:%Y%m%dT%H%M%SZ}-{flow_run.id.hex[-8:]}",
+        run_id=run_id_of(started, flow_run.id.hex[-8:]),
         url=f"{PREFECT_API_URL.value().removesuffix('/api')}/runs/flow-run/{flow_run.id}",
         is_deployed=flow_run.deployment_id is not None,
     )

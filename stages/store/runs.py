@@ -72,9 +72,14 @@ class RunRecord(Strict):
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """A name that sorts by time, unique among runs that start within one second."""
-    moment = (now or datetime.now(UTC)).astimezone(UTC)
-    return f"{moment:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    """A name for a run that starts now."""
+    return run_id_of(now or datetime.now(UTC), uuid.uuid4().hex[:8])
+
+
+def run_id_of(started: datetime, unique: str) -> str:
+    """A name that sorts by time, to the millisecond: a run that reuses everything takes less than a second."""
+    moment = started.astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z-{unique}"
 
 
 def _folder(pipeline: str, run_id: str) -> str:

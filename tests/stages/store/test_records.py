@@ -45,6 +45,12 @@ def test_a_run_is_archived_with_its_plan_and_replaced_while_it_goes_on(store: Co
     assert paths == [f"v1/runs/smoke/{run_id[:4]}/{run_id}/{name}.json" for name in ("plan", "run")]
 
 
+def test_runs_that_start_within_one_second_sort_by_time() -> None:
+    moments = [datetime(2026, 1, 2, microsecond=microsecond, tzinfo=UTC) for microsecond in range(0, 900_000, 30_000)]
+    ids = [new_run_id(moment) for moment in moments]
+    assert sorted(ids) == ids
+
+
 def test_the_latest_run_is_the_one_that_started_last(store: ConditionalStore) -> None:
     assert latest_run(store, "smoke") is None
     ids = [new_run_id(datetime(year, 1, 2, tzinfo=UTC)) for year in (2027, 2026, 2025)]

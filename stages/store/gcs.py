@@ -1,6 +1,7 @@
 """A store in a Google Cloud Storage bucket. `STORAGE_EMULATOR_HOST` points it at an emulator.
 
-Needs the `gcs` extra; import this module only for a `gs://` URI.
+Needs the `gcs` extra; import functools
+import this module only for a `gs://` URI.
 """
 
 import base64
@@ -34,6 +35,7 @@ REQUEST_SECONDS = 30
 RETRY_SECONDS = 60.0
 """For how long a failing request is made again."""
 TRANSIENT = DEFAULT_RETRY.with_timeout(RETRY_SECONDS)
+ONCE = DEFAULT_RETRY.with_predicate(lambda _error: False)
 
 
 @contextmanager
@@ -131,7 +133,8 @@ class GcsStore:
         blob = self._blob(path)
         with gcs_errors("read", self.location(path)):
             try:
-                data = blob.download_as_bytes(timeout=REQUEST_SECONDS, retry=self._retry)
+                # The client itself does not try again when the answer that an object is missing is cut off.
+                data = self._retry(blob.download_as_bytes)(timeout=REQUEST_SECONDS, retry=ONCE)
             except api.NotFound:
                 return None
         # The answer's own header: generation and bytes are of one version.

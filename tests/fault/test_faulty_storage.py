@@ -65,7 +65,7 @@ def smoke(module_smoke: Path, probe_python: str, prefect_api: str) -> Smoke:
     def run(store_uri: str) -> tuple[int, RunRecord]:
         code = main(["run", str(module_smoke / "smoke.yaml"), "--set", f"store={store_uri}"])
         record = latest_run(open_store(store_uri), "smoke")
-        assert record is not None
+        assert record is not None, f"the run failed before its first record, with exit code {code}"
         return code, record
 
     return run

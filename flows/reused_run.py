@@ -1,6 +1,7 @@
 """A run that reuses everything, shown by a Prefect server without loading Prefect, which takes longer than the run."""
 
 import os
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -12,6 +13,9 @@ from stages.store.runs import RunOutcome, RunRecord, RunStage
 from tasks.state_names import ENDS, WAITING_APPROVAL, task_run_name
 
 ANSWER_SECONDS = 5.0
+PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
+"""Between tries while the server is busy, as it says when its database is locked."""
+BUSY = (429, 503)
 FLOW = "temper"
 STATES: Mapping[RunOutcome, tuple[str, str]] = {
     "succeeded": ("COMPLETED", "Completed"),
@@ -77,11 +81,16 @@ class ShownRun:
 
     def _answer(self, path: str, body: Mapping[str, JsonValue]) -> httpx.Response:
         try:
-            return self._client.post(path, json=dict(body)).raise_for_status()
+            answer = self._client.post(path, json=dict(body))
+            for pause in PAUSES_SECONDS:
+                if answer.status_code not in BUSY:
+                    break
+                time.sleep(pause)
+                answer = self._client.post(path, json=dict(body))
+            return answer.raise_for_status()
         except httpx.HTTPError as error:
-            raise UnshownRunError(
-                f"the Prefect server at {self._client.base_url} did not take the run: {error}"
-            ) from error
+            where = self._client.base_url
+            raise UnshownRunError(f"the Prefect server at {where} did not take all of the run: {error}") from error
 
 
 @contextmanager

@@ -57,26 +57,43 @@ def test_it_has_a_flow_run_with_its_nodes_in_states_with_names(
 
 
 @pytest.fixture
-def refusing() -> Iterator[str]:
-    """A server that lets nobody in."""
+def answering() -> Iterator[Callable[[list[int]], str]]:
+    """A server that answers with these codes, the last one again and again, and its address."""
+    servers: list[http.server.ThreadingHTTPServer] = []
 
-    class Refuse(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_error(403)
+    def answering(codes: list[int]) -> str:
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
+                self.send_header("Content-Length", "13")
+                self.end_headers()
+                self.wfile.write(b'{"id":"some"}')
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            """The test needs no log."""
+            def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+                """The test needs no log."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/api"
-    server.shutdown()
-    server.server_close()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}/api"
+
+    yield answering
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
 
-def test_a_server_that_wants_more_than_this_is_left_to_prefects_own_client(refusing: str) -> None:
-    with shown_run(refusing, "probes") as shown:
+def test_a_server_that_wants_more_than_this_is_left_to_prefects_own_client(
+    answering: Callable[[list[int]], str],
+) -> None:
+    with shown_run(answering([403]), "probes") as shown:
         assert shown is None
+
+
+def test_a_busy_server_is_asked_again(answering: Callable[[list[int]], str]) -> None:
+    with shown_run(answering([503, 429, 200]), "probes") as shown:
+        assert shown is not None
+        assert shown.url.endswith("/runs/flow-run/some")
 
 
 def test_a_run_that_comes_to_no_end_shows_as_crashed(prefect_api: str) -> None:

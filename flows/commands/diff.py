@@ -17,11 +17,10 @@ from stages.catalog import STAGES
 from stages.errors import UserError
 from stages.store.aliases import read_alias
 from stages.store.conditional import ConditionalStore, open_store
-from stages.store.runs import RunRecord, latest_run, read_run
+from stages.store.runs import RunRecord, is_run_id, latest_run, read_run
 
 DIFFERENT = 10
 _KEY = re.compile(r"[0-9a-f]{8,64}")
-_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9A-Za-z-]+")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -64,7 +63,7 @@ def _side(pipeline: Pipeline, store: ConditionalStore, identities: Identities, t
         planned = make_plan(pipeline, store).nodes
         keys = {node_id: one.key for node_id, one in planned.items() if isinstance(one.node, StageNode)}
         return Side(keys, {one.key: one.payload for one in planned.values() if one.key and one.payload})
-    if text == "latest" or _RUN_ID.fullmatch(text):
+    if text == "latest" or is_run_id(text):
         record = latest_run(store, pipeline.name) if text == "latest" else read_run(store, pipeline.name, text)
         if record is None:
             raise UserError(f"{text}: {pipeline.name} has no such run in the store {store.uri}")

@@ -1,5 +1,6 @@
 """The archive of runs: what was planned and what happened, kept apart from any scheduler's database."""
 
+import re
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -80,6 +81,11 @@ def run_id_of(started: datetime, unique: str) -> str:
     """A name that sorts by time, to the millisecond: a run that reuses everything takes less than a second."""
     moment = started.astimezone(UTC)
     return f"{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z-{unique}"
+
+
+def is_run_id(text: str) -> bool:
+    """Whether text has the form of a run's name; the first ones had no milliseconds."""
+    return re.fullmatch(r"[0-9]{8}T[0-9]{6}(\.[0-9]{3})?Z-[0-9A-Za-z-]+", text) is not None
 
 
 def _folder(pipeline: str, run_id: str) -> str:

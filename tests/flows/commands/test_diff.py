@@ -23,7 +23,7 @@ stages:
     uses: prepare
     with: {{source: rows.jsonl, num_train: 8, num_held_out: 4, seed: 7}}
 """
-RUNS = ("20260101T000000Z-aaaaaaaa", "20260102T000000Z-bbbbbbbb")
+RUNS = ("20260101T000000Z-aaaaaaaa", "20260102T000000.123Z-bbbbbbbb")
 
 
 @pytest.fixture

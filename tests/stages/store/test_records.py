@@ -6,7 +6,17 @@ from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.memory import MemoryStore
-from stages.store.runs import RunRecord, RunStage, latest_run, list_runs, new_run_id, read_run, write_plan, write_run
+from stages.store.runs import (
+    RunRecord,
+    RunStage,
+    is_run_id,
+    latest_run,
+    list_runs,
+    new_run_id,
+    read_run,
+    write_plan,
+    write_run,
+)
 from stages.store.salts import read_salt, write_salt
 
 KEY = "ab" * 32
@@ -43,6 +53,12 @@ def test_a_run_is_archived_with_its_plan_and_replaced_while_it_goes_on(store: Co
     assert read_run(store, "smoke", run_id) == run(run_id, "succeeded")
     paths = [listed.path for listed in store.list("v1/runs")]
     assert paths == [f"v1/runs/smoke/{run_id[:4]}/{run_id}/{name}.json" for name in ("plan", "run")]
+
+
+def test_an_id_of_a_run_is_told_from_other_names() -> None:
+    assert is_run_id(new_run_id())
+    assert is_run_id("20260101T000000Z-aaaaaaaa"), "runs that were recorded without milliseconds stay runs"
+    assert not any(is_run_id(name) for name in ("latest", "prod", "0123456789abcdef", "20260101T000000Z"))
 
 
 def test_runs_that_start_within_one_second_sort_by_time() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from flows.pause_key import pause_key
+from flows.prefect_pages import split_flow_run_url
 from flows.scheduler.connect import connect
 from flows.server import answers
 from pipelines.spec.identity import split_salt
@@ -50,8 +51,7 @@ def _newest(store: ConditionalStore, pipeline: str, is_meant: Callable[[RunStage
 def resume(run: RunRecord, approval: Approval) -> bool:
     """Answer the form of a suspended run; False if its server does not answer, or does not take it."""
     assert run.run_url is not None
-    page, _, flow_run = run.run_url.partition("/runs/flow-run/")
-    address = f"{page}/api"
+    address, flow_run = split_flow_run_url(run.run_url)
     if not answers(address):
         return False
     with connect(address) as client:

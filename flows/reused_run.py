@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 import httpx
 from pydantic import JsonValue
 
+from flows.prefect_pages import flow_run_url
 from stages.errors import TemperError
 from stages.store.runs import RunOutcome, RunRecord, RunStage
-from tasks.state_names import ENDS, WAITING_APPROVAL, task_run_name
+from tasks.state_names import WAITING_APPROVAL, end_name, end_text, task_run_name
 
 ANSWER_SECONDS = 5.0
 PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
@@ -41,8 +42,7 @@ class ShownRun:
         flow = self._post("/flows/", {"name": FLOW})
         self._id = self._post("/flow_runs/", {"flow_id": flow, "name": name})
         self._set_state(f"/flow_runs/{self._id}", "RUNNING", "Running", "")
-        address = str(client.base_url).rstrip("/").removesuffix("/api")
-        self.url = f"{address}/runs/flow-run/{self._id}"
+        self.url = flow_run_url(str(client.base_url), self._id)
 
     def end(self, record: RunRecord) -> None:
         """Show every node and how the run ended. Raises `UnshownRunError`."""
@@ -57,7 +57,6 @@ class ShownRun:
             self._set_state(f"/flow_runs/{self._id}", "CRASHED", "Crashed", message)
 
     def _show(self, node: RunStage) -> None:
-        text = "\n".join(part for part in (node.message, *node.lines) if part) or node.reason
         task_run = self._post(
             "/task_runs/",
             {
@@ -69,7 +68,7 @@ class ShownRun:
         )
         self._set_state(f"/task_runs/{task_run}", "RUNNING", "Running", "")
         kind = "FAILED" if node.outcome == "failed" else "COMPLETED"
-        self._set_state(f"/task_runs/{task_run}", kind, ENDS[node.outcome], text)
+        self._set_state(f"/task_runs/{task_run}", kind, end_name(node), end_text(node))
 
     def _set_state(self, path: str, kind: str, name: str, message: str) -> None:
         state: dict[str, JsonValue] = {"type": kind, "name": name, "message": message}

@@ -8,6 +8,7 @@ from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
 
+from flows.prefect_pages import flow_run_url
 from stages.store.runs import run_id_of
 
 HANDS_BACK = "reschedule"
@@ -51,6 +52,6 @@ def this_flow_run() -> ThisFlowRun:
         id=flow_run.id,
         # The beginning of an id is a time for some versions of it, the end never is.
         run_id=run_id_of(started, flow_run.id.hex[-8:]),
-        url=f"{PREFECT_API_URL.value().removesuffix('/api')}/runs/flow-run/{flow_run.id}",
+        url=flow_run_url(PREFECT_API_URL.value(), str(flow_run.id)),
         is_deployed=flow_run.deployment_id is not None,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from flows.prefect_pages import page_of
 from flows.scheduler.address import Up, UpRecord
 from flows.scheduler.up import RunningUp, UpSettings, start_up
 from tasks.report.files import project_state_dir
@@ -54,7 +55,7 @@ def _port(text: str) -> int:
 
 
 def _greet(up: RunningUp, settings: UpSettings) -> None:
-    _say(f"up at {up.address.removesuffix('/api')}, stop with Ctrl-C")
+    _say(f"up at {page_of(up.address)}, stop with Ctrl-C")
     _say("next, in another terminal of this project: temper deploy FILE")
     if not settings.with_worker:
         _say(f"no worker: runs wait until one fetches them from the work pool `{settings.pool}`")

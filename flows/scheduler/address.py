@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+from flows.prefect_pages import page_of
 from stages.contract import Strict
 from stages.errors import TemperError
 from stages.store.io_errors import io_errors
@@ -92,7 +93,7 @@ def _claim(descriptor: int, how: int) -> bool:
 def _describe(up: Up | None) -> str:
     if up is None:
         return "another `temper up` is starting in this project: wait for it"
-    page = up.address.removesuffix("/api")
+    page = page_of(up.address)
     return (
         f"`temper up` runs already in this project: {page} (process {up.process}, data in {up.folder}); "
         "stop it with Ctrl-C there, or use it: `temper deploy FILE` finds it"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.prefect_pages import page_of
 from flows.scheduler.address import find_up
 from flows.server import CLIENT, START_SECONDS, ServerStartError, answers
 from stages.errors import UserError
@@ -25,7 +26,7 @@ class Server:
     @property
     def page(self) -> str:
         """Of its web interface."""
-        return self.address.rstrip("/").removesuffix("/api")
+        return page_of(self.address)
 
 
 def find_server(state: Path) -> Server:

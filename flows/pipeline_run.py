@@ -98,11 +98,11 @@ class PipelineRun:
         ready: list[PlannedNode] = []
         for node_id in self._with_outcome("waiting"):
             planned = self.plan.nodes[node_id]
-            if not self._is_free(planned) or not self._applies(planned):
-                continue
             group = planned.node.group if isinstance(planned.node, StageNode) else ""
-            if slots.get(group, 1) > 0:
-                slots[group] = slots.get(group, math.inf) - 1
+            free = slots.get(group, math.inf)
+            # A condition reads reports, so it is looked at only once the node could start.
+            if free > 0 and self._is_free(planned) and self._applies(planned):
+                slots[group] = free - 1
                 ready.append(planned)
         self._skip_blocked()
         return ready

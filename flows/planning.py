@@ -38,19 +38,13 @@ class Planning:
             UserError: a flag names no stage, or a chosen stage needs what is neither committed nor chosen.
             StorageError: the store cannot be read.
         """
-        return make_plan(
-            self.pipeline,
-            self.store,
-            self.force,
-            self.only,
-            self.until,
-            refresh=self.refresh,
-            run_id=self.run_id,
-            verify=self.verify,
-        )
+        return self._plan(self.verify, None)
 
     def again(self, before: Plan) -> Plan:
         """A plan on what is committed by now; it forces what had no key in the plan before. Raises as `first`."""
+        return self._plan("list", before)
+
+    def _plan(self, verify: Verify, before: Plan | None) -> Plan:
         return make_plan(
             self.pipeline,
             self.store,
@@ -59,5 +53,6 @@ class Planning:
             self.until,
             refresh=self.refresh,
             run_id=self.run_id,
+            verify=verify,
             before=before,
         )

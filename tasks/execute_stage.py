@@ -54,16 +54,16 @@ def _wait_for_lease(work: StageWork, policy: OnConflict, observer: StageObserver
             return manifest
         taken = acquire(work.store, work.paths, holder, observation)
         if isinstance(taken, HeldBy) and policy == "takeover":
-            loser = _describe_holder(taken)
+            loser = taken.record.holder.shown
             taken = acquire(work.store, work.paths, holder, observation, takeover=True)
             if isinstance(taken, Lease):
                 observer.note(f"taken over from {loser}")
         if isinstance(taken, Lease):
             return _look_again(work, taken)
         if policy == "fail":
-            raise StageFailedError("conflict", f"{_describe_holder(taken)} works on it, and on_conflict is fail")
+            raise StageFailedError("conflict", f"{taken.record.holder.shown} works on it, and on_conflict is fail")
         if not waiting:
-            observer.waiting(f"waiting for {_describe_holder(taken)}")
+            observer.waiting(f"waiting for {taken.record.holder.shown}")
             waiting = True
         work.stop.wait(WAIT_SECONDS)
     raise StageFailedError("stopped", work.stop.reason)
@@ -76,11 +76,6 @@ def _look_again(work: StageWork, lease: Lease) -> Lease | Manifest:
         return lease
     lease.release()
     return manifest
-
-
-def _describe_holder(held: HeldBy) -> str:
-    holder = held.record.holder
-    return holder.run_url or f"process {holder.pid} on {holder.host}"
 
 
 def _quarantine_producer(work: StageWork, corrupt: CorruptInput, reason: str) -> None:

@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pipelines.spec.durations import Duration
 from stages.contract import Strict
-
-ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+from stages.store.aliases import ALIAS_PATTERN
 
 
 def _as_tuple(value: object) -> object:

@@ -12,7 +12,7 @@ from pipelines.spec.resume_points import resume_points
 from pipelines.spec.stage_key import REFRESH_SALT, Identified
 from stages.store.conditional import ConditionalStore
 from stages.store.copies import adopt_copies
-from stages.store.holder import Holder, is_gone, this_holder
+from stages.store.holder import is_gone, this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import LeaseRecord
 from stages.store.manifest import claim_manifest, read_manifest, why_lost
@@ -80,7 +80,7 @@ class StageDecider:
         if lease is not None and node.on_conflict != "takeover":
             reason = _waiting(lease, step, fails=node.on_conflict == "fail")
             return PlannedNode(node, "wait", reason, resume_step=step, holder=lease.holder)
-        taken = f"; takes it over from {_name(lease.holder)}" if lease is not None else ""
+        taken = f"; takes it over from {lease.holder.shown}" if lease is not None else ""
         if survey.points:
             newer = "".join(f"; {text}" for text in survey.passed_over)
             reason = f"from step {step} of attempt {survey.points[0].attempt.partition('-')[0]}{newer}{taken}"
@@ -109,8 +109,4 @@ class StageDecider:
 def _waiting(lease: LeaseRecord, step: int | None, fails: bool) -> str:
     saved = "nothing saved yet" if step is None else f"saved step {step}"
     end = "; fails unless that run has ended (on_conflict: fail)" if fails else ""
-    return f"for {_name(lease.holder)}, attempt {lease.epoch}, {saved}{end}"
-
-
-def _name(holder: Holder) -> str:
-    return holder.run_url or f"process {holder.pid} on {holder.host}"
+    return f"for {lease.holder.shown}, attempt {lease.epoch}, {saved}{end}"

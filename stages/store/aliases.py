@@ -8,7 +8,7 @@ from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.layout import ALIASES_FOLDER, alias_path
 from stages.store.records import decode, encode
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class AliasTarget(Strict):
@@ -41,9 +41,14 @@ class AliasMovedError(TemperError):
     """An alias does not point to where its setter last saw it."""
 
 
+def is_alias_name(text: str) -> bool:
+    """Whether an alias may have this name."""
+    return re.fullmatch(ALIAS_PATTERN, text) is not None
+
+
 def check_alias_name(name: str) -> None:
     """Raises `UserError` for a name that no object can have."""
-    if not _NAME.fullmatch(name):
+    if not is_alias_name(name):
         raise UserError(f"'{name}' names no alias: expected letters, digits, '_', '.' and '-', the first no sign")
 
 

@@ -21,6 +21,11 @@ class Holder(Strict):
     run_url: str | None
     """Where to watch the run that holds the lease."""
 
+    @property
+    def shown(self) -> str:
+        """What people know it by: the page of its run, or its process."""
+        return self.run_url or f"process {self.pid} on {self.host}"
+
 
 def _read(path: str) -> str:
     try:

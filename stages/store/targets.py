@@ -4,7 +4,7 @@ import re
 
 from stages.contract import SourceRef
 from stages.errors import UserError
-from stages.store.aliases import read_alias
+from stages.store.aliases import is_alias_name, read_alias
 from stages.store.conditional import ConditionalStore
 from stages.store.lineage import Origin
 from stages.store.survey import Survey
@@ -12,7 +12,6 @@ from stages.store.survey import Survey
 SHORTEST_PREFIX = 8
 _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _DIGEST = re.compile(r"[a-z0-9_-]+:[A-Za-z0-9./_=-]+")
-_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def find_target(store: ConditionalStore, found: Survey, text: str) -> Origin:
@@ -24,7 +23,7 @@ def find_target(store: ConditionalStore, found: Survey, text: str) -> Origin:
     name, _, output = text.partition("/")
     if _DIGEST.fullmatch(text):
         return Origin(source=SourceRef(uri="", digest=text))
-    alias = read_alias(store, text) if _ALIAS.fullmatch(text) else None
+    alias = read_alias(store, text) if is_alias_name(text) else None
     if alias is not None:
         return Origin(key=alias[0].checkpoint.key, output=alias[0].checkpoint.output)
     if _KEY.fullmatch(name):

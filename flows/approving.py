@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pipelines.spec.nodes import StageNode
 from pipelines.spec.plan_gates import stages_before
@@ -12,6 +11,7 @@ from stages.store.approvals import Approval, write_approval
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.manifest import manifest_digest, read_manifest
+from stages.store.moments import now
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def record_answer(
         gate=gate.node.id,
         approved=approved,
         by=by,
-        at=datetime.now(UTC).isoformat(),
+        at=now(),
         comment=comment,
         stages=dict(asked.stages),
         manifests=dict(asked.manifests),

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from flows.decisions import Decisions, Verdict
 from flows.planning import Planning
@@ -15,6 +14,7 @@ from pipelines.spec.nodes import ActionNode, SelectBest, StageNode
 from pipelines.spec.planned import Plan, PlannedNode
 from pipelines.spec.stage_inputs import stage_inputs
 from stages.store.manifest import Manifest
+from stages.store.moments import now
 from stages.store.runs import RunOutcome, RunRecord, RunStage, StageOutcome, read_run, write_run
 from tasks.display import Display
 from tasks.places import cache_dir, locks_dir
@@ -198,7 +198,7 @@ class PipelineRun:
         for node_id in self._with_outcome("waiting"):
             if outcome != "waiting_approval":
                 self._settle(node_id, "stopped" if outcome == "stopped" else "skipped")
-        update = {"finished": datetime.now(UTC).isoformat(), "outcome": outcome, "message": message}
+        update = {"finished": now(), "outcome": outcome, "message": message}
         self._record = self._record.model_copy(update=update)
         write_run(self.store, self.record)
         return self.record

@@ -1,7 +1,6 @@
 """The record of a run as it begins: what was planned, by whom it is done."""
 
 import sys
-from datetime import UTC, datetime
 
 from pipelines.spec.nodes import (
     ActionNode,
@@ -16,6 +15,7 @@ from pipelines.spec.nodes import (
 )
 from pipelines.spec.planned import PlannedNode
 from stages.store.holder import this_holder
+from stages.store.moments import now
 from stages.store.runs import RunRecord, RunStage
 
 
@@ -28,7 +28,7 @@ def new_record(pipeline: Pipeline, run_id: str, run_url: str | None) -> RunRecor
         path=str(pipeline.path),
         profile=pipeline.profile,
         argv=tuple(sys.argv),
-        started=datetime.now(UTC).isoformat(),
+        started=now(),
         run_url=run_url,
         holder=this_holder(run_url),
     )

@@ -12,6 +12,7 @@ from stages.source_digest import source_digest
 from stages.store.attempts import AttemptRecord, Outcome, write_attempt
 from stages.store.lease import Lease, LeaseKeeper
 from stages.store.manifest import Adopted, Manifest, commit_manifest
+from stages.store.moments import now
 from stages.store.provenance import Provenance, collect_provenance
 from tasks.attempt_start import AttemptStart, find_start
 from tasks.causes import Cause
@@ -37,7 +38,7 @@ class Attempt:
         self._record = AttemptRecord(
             attempt=lease.attempt,
             holder=lease.record.holder,
-            started=_now(),
+            started=now(),
             run_id=work.run_id,
             provenance=_provenance(),
         )
@@ -96,7 +97,7 @@ class Attempt:
             self._observer.note(f"the end of the attempt was not recorded: {error}")
 
     def _write_outcome(self, outcome: Outcome, cause: str, message: str) -> None:
-        update = {"outcome": outcome, "cause": cause, "message": message, "ended": _now()}
+        update = {"outcome": outcome, "cause": cause, "message": message, "ended": now()}
         self._record = self._record.model_copy(update=update)
         write_attempt(self._work.store, self._work.paths, self._record)
 
@@ -121,7 +122,7 @@ class Attempt:
             retriable = lower is not None
             stuck = f"{', '.join(self._work.node.retry.on_oom)} cannot be lowered below 1: it needs more memory"
             hints.append(f"next attempt with {lower}" if lower else stuck)
-        record = self._record.model_copy(update={"outcome": "failed", "cause": cause, "ended": _now()})
+        record = self._record.model_copy(update={"outcome": "failed", "cause": cause, "ended": now()})
         loop = describe_loop(failures_in_place([record, *begin.history], datetime.now(UTC)))
         if loop is not None:
             retriable = False
@@ -151,17 +152,13 @@ class Attempt:
             numbers=result.numbers,
             inputs=dict(self._work.inputs),
             sources=self._work.sources,
-            created=_now(),
+            created=now(),
             seconds=seconds,
             num_steps=_num_steps(result),
             provenance=_provenance().model_copy(
                 update={"source_files": dict(sources), "source_digest": source_digest(sources)}
             ),
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
 
 
 def _num_steps(result: StageResult) -> int | None:

@@ -14,6 +14,7 @@ from pipelines.spec.planned import Plan, PlannedNode
 from stages.errors import UserError
 from stages.store.approvals import Approval
 from stages.store.conditional import ConditionalStore, open_store
+from stages.store.moments import shown_time
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def run(arguments: Namespace) -> int:
         comment=arguments.comment,
     )
     verdict = "approved" if approval.approved else "rejected"
-    print(f"{gate.node.id} {verdict} by {approval.by} at {approval.at[:19].replace('T', ' ')} UTC")
+    print(f"{gate.node.id} {verdict} by {approval.by} at {shown_time(approval.at)}")
     for node_id, key in approval.stages.items():
         print(f"  {node_id}  {key[:16]}")
     print(_go_on(store, approval, plan))

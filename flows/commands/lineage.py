@@ -13,6 +13,7 @@ from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArti
 from stages.errors import UserError
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.lineage import Origin, TracedStage, trace_back, trace_forward
+from stages.store.moments import shown_time
 from stages.store.survey import Survey, survey
 from stages.store.targets import find_target
 
@@ -109,7 +110,7 @@ def _tree(key: str, stages: Mapping[str, TracedStage], shown: set[str], indent: 
 
 
 def _title(stage: TracedStage) -> str:
-    state = f"committed {stage.created[:19].replace('T', ' ')} UTC" if stage.created else stage.state
+    state = f"committed {shown_time(stage.created)}" if stage.created else stage.state
     return f"{stage.kind} {stage.key[:KEY_SHOWN]}, {state}"
 
 

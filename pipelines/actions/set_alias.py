@@ -1,12 +1,11 @@
 """The action `set_alias`: points a name of the store at a committed checkpoint."""
 
-from datetime import UTC, datetime
-
 from pipelines.spec.identity import KEY_SHOWN
 from pipelines.spec.planned import CommittedOutput
 from stages.errors import StorageError
 from stages.store.aliases import AliasMovedError, AliasRecord, AliasTarget, read_alias, set_alias
 from stages.store.conditional import ConditionalStore
+from stages.store.moments import now
 
 
 def point_alias(
@@ -39,7 +38,7 @@ def point_alias(
         report=None if report is None else _target(store, report),
         previous=_key_before(before, checkpoint.manifest.key),
         set_by=set_by,
-        set_at=datetime.now(UTC).isoformat(),
+        set_at=now(),
     )
     where = f"{checkpoint.manifest.stage} {checkpoint.manifest.key[:KEY_SHOWN]}"
     if before is not None and (before.checkpoint, before.report) == (record.checkpoint, record.report):

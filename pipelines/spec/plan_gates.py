@@ -9,6 +9,7 @@ from pipelines.spec.planned import PlannedNode, produced_by
 from stages.store.approvals import Approval, read_approval
 from stages.store.conditional import ConditionalStore
 from stages.store.manifest import Manifest, manifest_digest
+from stages.store.moments import shown_time
 
 
 def plan_gate(
@@ -93,4 +94,4 @@ def _is_about(approval: Approval, manifests: Mapping[str, Manifest | None]) -> b
 def _decided(approval: Approval) -> str:
     verdict = "approved" if approval.approved else "rejected"
     comment = f": {approval.comment}" if approval.comment else ""
-    return f"{verdict} by {approval.by} at {approval.at[:19].replace('T', ' ')} UTC{comment}"
+    return f"{verdict} by {approval.by} at {shown_time(approval.at)}{comment}"

@@ -16,6 +16,7 @@ from stages.store.holder import is_gone, this_holder
 from stages.store.layout import StagePaths
 from stages.store.lease import LeaseRecord
 from stages.store.manifest import claim_manifest, read_manifest, why_lost
+from stages.store.moments import shown_time
 from stages.store.records import read_record
 
 
@@ -58,7 +59,7 @@ class StageDecider:
         if self._deep and self._run_id is not None and not seen:
             manifest = adopt_copies(self._store, manifest)
         self._lead(node, identified)
-        reason = f"committed {manifest.created[:19].replace('T', ' ')} UTC"
+        reason = f"committed {shown_time(manifest.created)}"
         return identified.of(PlannedNode(node, "reuse", reason, manifest=manifest, drift=drift_since(manifest)))
 
     def to_run(self, node: StageNode, identified: Identified, planned: Mapping[str, PlannedNode]) -> PlannedNode:

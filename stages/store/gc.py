@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from stages.store.conditional import ConditionalStore, Listed, PreconditionFailed
 from stages.store.gc_plan import Doomed, Garbage
 from stages.store.manifest import Condemned, Manifest, Swept, claim_manifest
 from stages.store.marker import check_marker
+from stages.store.moments import now
 from stages.store.progress import COMMIT_SUFFIX
 from stages.store.records import encode
 
@@ -58,15 +58,11 @@ def collect(store: ConditionalStore, garbage: Garbage) -> Collected:
     return done
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
 def _condemn(store: ConditionalStore, doomed: Doomed, done: Collected) -> None:
     found = doomed.stage.manifest
     assert found is not None
     assert isinstance(found.content, Manifest)
-    record = Condemned(attempt=found.content.attempt, condemned_at=_now(), manifest=found.stored.data.decode())
+    record = Condemned(attempt=found.content.attempt, condemned_at=now(), manifest=found.stored.data.decode())
     try:
         store.swap(doomed.stage.paths.manifest, encode(record), found.stored.generation)
         done.condemned += 1
@@ -78,7 +74,7 @@ def _mark_swept(store: ConditionalStore, doomed: Doomed) -> bool:
     """Whether the manifest is swept now by this call; not if a hit or another collector came first."""
     found, path = doomed.stage.manifest, doomed.stage.paths.manifest
     assert found is not None
-    record = encode(Swept(attempt=found.content.attempt, swept_at=_now(), by=uuid.uuid4().hex))
+    record = encode(Swept(attempt=found.content.attempt, swept_at=now(), by=uuid.uuid4().hex))
     try:
         store.swap(path, record, found.stored.generation)
         return True

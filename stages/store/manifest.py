@@ -16,6 +16,7 @@ from stages.errors import StorageError, TemperError
 from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
 from stages.store.layout import StagePaths
 from stages.store.lease import Lease
+from stages.store.moments import shown_time
 from stages.store.provenance import Provenance
 from stages.store.records import decode, encode
 
@@ -163,7 +164,7 @@ def why_lost(store: ConditionalStore, paths: StagePaths) -> str | None:
         case Quarantined(reason=reason):
             return f"quarantined: {reason}"
         case Swept(swept_at=moment):
-            return f"collected as garbage {moment[:19].replace('T', ' ')} UTC"
+            return f"collected as garbage {shown_time(moment)}"
         case _:
             return None
 

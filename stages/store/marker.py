@@ -1,12 +1,12 @@
 """The mark of a store: an object that says that the folder is one, and by which layout."""
 
 import uuid
-from datetime import UTC, datetime
 
 from stages.contract import Strict
 from stages.errors import UserError
 from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.layout import MARKER
+from stages.store.moments import now
 from stages.store.records import encode, read_record
 
 FORMAT = 1
@@ -27,7 +27,7 @@ def ensure_marker(store: ConditionalStore) -> None:
     """Mark the store unless it is marked; what is there already stays as it is."""
     if store.get(MARKER) is not None:
         return
-    marker = StoreMarker(format=FORMAT, created=datetime.now(UTC).isoformat(), id=uuid.uuid4().hex)
+    marker = StoreMarker(format=FORMAT, created=now(), id=uuid.uuid4().hex)
     try:
         store.create(MARKER, encode(marker))
     except PreconditionFailed:

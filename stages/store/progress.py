@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from stages.contract import ProgressPoint, Saving, Strict
 from stages.errors import StorageError
 from stages.store.conditional import ConditionalStore, Listed, PreconditionFailed
 from stages.store.layout import AttemptPaths, StagePaths, attempt_epoch
 from stages.store.lease import LeaseRecord
+from stages.store.moments import now
 from stages.store.records import encode, read_record
 
 COMMIT_SUFFIX = ".commit.json"
@@ -163,7 +163,7 @@ class StoreProgress:
         if not files:
             raise StorageError(f"{self._location(step)}: step {step} is not committed, nothing was written there")
         self._before_commit()
-        record = ProgressCommit(step=step, created=datetime.now(UTC).isoformat(), files=files)
+        record = ProgressCommit(step=step, created=now(), files=files)
         try:
             self._store.create(self._own.progress_commit(step), encode(record))
         except PreconditionFailed:

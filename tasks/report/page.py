@@ -9,6 +9,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from pipelines.statistics import Interval
+from stages.store.moments import shown_time
 from stages.store.runs import StageOutcome
 from tasks.display import describe_seconds
 from tasks.report.charts import Series, interval_bar, line_chart
@@ -53,7 +54,7 @@ def render_page(content: Content) -> str:
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
-        moment=lambda text: text[:19].replace("T", " ") + " UTC",
+        moment=shown_time,
         seconds=describe_seconds,
         percent=lambda rate: f"{100 * rate:.1f}%" if isinstance(rate, int | float) else MISSING,
         points=lambda difference: f"{100 * difference:+.1f}",

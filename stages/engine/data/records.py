@@ -4,17 +4,51 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from stages.contract import ARTIFACT_FILE, DatasetArtifact, Strict
 from stages.errors import UserError
 
 
+class Tool(Strict):
+    """A function that the model may call."""
+
+    name: str = Field(min_length=1)
+    description: str
+    parameters: dict[str, JsonValue]
+    """JSON Schema of the arguments, an object's."""
+
+
+class ToolCall(Strict):
+    """A call of a tool that an assistant's turn makes."""
+
+    name: str = Field(min_length=1)
+    arguments: dict[str, JsonValue]
+    """In the order in which they are written."""
+    id: str | None = None
+    """What the tool's result refers to, for models that number their calls."""
+
+
 class Message(Strict):
     """One turn of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    """Of a tool's turn, the result."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant's turn, in the order in which they are made."""
+    tool_call_id: str | None = None
+    """Of a tool's turn, the id of the call."""
+    name: str | None = None
+    """Of a tool's turn, the tool; of any other, who speaks."""
+
+    @model_validator(mode="after")
+    def _fields_belong_to_the_role(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"a turn of role {self.role!r} has tool_calls; only an assistant calls tools")
+        if self.tool_call_id is not None and self.role != "tool":
+            raise ValueError(f"a turn of role {self.role!r} has a tool_call_id; only a tool's result refers to a call")
+        return self
 
 
 class Row(Strict):
@@ -28,6 +62,8 @@ class Row(Strict):
     """The reply to learn from."""
     answer: str
     """What rewards compare a reply with."""
+    tools: tuple[Tool, ...] = ()
+    """What the prompt offers to be called."""
 
 
 def read_dataset(folder: Path) -> list[Row]:
@@ -55,10 +91,10 @@ def read_dataset(folder: Path) -> list[Row]:
 
 
 def write_dataset(folder: Path, rows: Sequence[Row]) -> DatasetArtifact:
-    """Write rows and descriptor; the same rows give the same bytes."""
+    """Write rows and descriptor; the same rows give the same bytes, and what a row does without is not written."""
     descriptor = DatasetArtifact(num_rows=len(rows))
     with (folder / descriptor.file).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(row.model_dump_json() + "\n" for row in rows)
+        file.writelines(row.model_dump_json(exclude_defaults=True) + "\n" for row in rows)
     (folder / ARTIFACT_FILE).write_text(descriptor.model_dump_json() + "\n", encoding="utf-8")
     return descriptor
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.contract import DatasetArtifact
-from stages.engine.data.records import Message, Row, read_dataset, write_dataset
+from stages.engine.data.records import Message, Row, Tool, ToolCall, read_dataset, write_dataset
 from stages.errors import UserError
 
 texts = st.text(st.characters(codec="utf-8"))
@@ -37,14 +37,43 @@ def test_the_file_is_one_object_a_line_in_a_fixed_order_of_keys(tmp_path: Path) 
     assert (tmp_path / "data.jsonl").read_text(encoding="utf-8") == expected
 
 
+def test_tools_calls_and_results_survive(tmp_path: Path) -> None:
+    call = ToolCall(name="add", arguments={"terms": [1, 2.5, None], "note": "é"}, id="7")
+    row = Row(
+        id="a",
+        messages=(
+            Message(role="user", content="1 + 2.5", name="ann"),
+            Message(role="assistant", content="", tool_calls=(call,)),
+            Message(role="tool", content="3.5", tool_call_id="7", name="add"),
+        ),
+        response="3.5",
+        answer="3.5",
+        tools=(Tool(name="add", description="Adds.", parameters={"type": "object", "properties": {}}),),
+    )
+    write_dataset(tmp_path, [row])
+    assert read_dataset(tmp_path) == [row]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"id": "b"', r"data.jsonl:2: Invalid JSON"),
         ("", r"data.jsonl:2: Invalid JSON"),
         (
-            '{"id":"b","messages":[{"role":"tool","content":""}],"response":"","answer":""}',
+            '{"id":"b","messages":[{"role":"robot","content":""}],"response":"","answer":""}',
             r":2: messages.0.role: Input",
+        ),
+        (
+            '{"id":"b","messages":[{"role":"user","content":"","tool_calls":[{"name":"f","arguments":{}}]}]}',
+            r":2: messages.0: .*role 'user' has tool_calls; only an assistant calls tools",
+        ),
+        (
+            '{"id":"b","messages":[{"role":"user","content":"","tool_call_id":"7"}],"response":"","answer":""}',
+            r":2: messages.0: .*role 'user' has a tool_call_id",
+        ),
+        (
+            '{"id":"b","messages":[{"role":"assistant","content":"","tool_calls":[{"name":"f","arguments":[1]}]}]}',
+            r":2: messages.0.tool_calls.0.arguments: Input should be an object",
         ),
         ('{"id":"b","messages":[],"response":"","answer":""}', r":2: messages: Tuple should have at least 1 item"),
         (

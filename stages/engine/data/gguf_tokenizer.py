@@ -3,26 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import decoders, models
 
 from stages.engine.data.gguf import GgufValue
+from stages.engine.data.sentencepiece import SentencePieces, sentencepiece_backend
 from stages.engine.data.tokenizer import Tokenizer
+from stages.engine.data.tokenizer_kinds import CONTROL, UNKNOWN, mark_added_tokens, start_with
+from stages.engine.data.tokenizer_splits import SPLITS
 from stages.errors import UserError
 
-_CONTROL, _USER_DEFINED = 3, 4
-"""Token types: special, and text that is never split."""
-
-
-def _byte_level() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-
-
-def _digits_then_byte_level() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _byte_level()])
-
-
-_PRE_TOKENIZERS = {"gpt-2": _byte_level, "smollm": _digits_then_byte_level}
-"""How text is cut before merging, by `tokenizer.ggml.pre`."""
+_TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")
+"""Control tokens that end a turn, for files that do not say which one does."""
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, GgufValue], origin: str) -> Tokenizer:
@@ -36,21 +27,28 @@ def tokenizer_from_gguf(metadata: Mapping[str, GgufValue], origin: str) -> Token
         UserError: the file has no tokenizer, or one of a kind that is not known here.
     """
     fields = _Fields(metadata, origin)
-    kind, pre = fields.text("tokenizer.ggml.model"), fields.text("tokenizer.ggml.pre")
-    if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
-        known = ", ".join(f"gpt2 with {name}" for name in _PRE_TOKENIZERS)
-        raise UserError(f"{origin}: tokenizer {kind} with {pre} is not supported; supported are {known}")
-    eos_id = fields.token_id("tokenizer.ggml.eos_token_id")
+    kind = fields.text("tokenizer.ggml.model")
+    tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
+    kinds = [int(token_type) for token_type in fields.items("tokenizer.ggml.token_type", len(tokens))]
+    if kind == "llama":
+        backend, starts_with_bos = _sentencepiece(fields, tokens, kinds), True
+    elif kind == "gpt2":
+        backend, starts_with_bos = _byte_level_bpe(fields, tokens, kinds)
+    else:
+        raise UserError(f"{origin}: tokenizer.ggml.model is {kind!r}, supported are gpt2 and llama")
+    ids = {name: fields.token_id(f"tokenizer.ggml.{name}_token_id", tokens) for name in ("eos", "bos", "padding")}
+    eos_id, bos_id, pad_id = ids["eos"], ids["bos"], ids["padding"]
     if eos_id is None:
         raise UserError(f"{origin}: tokenizer.ggml.eos_token_id is missing")
-    eot_id, bos_id = (fields.token_id(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "bos"))
+    if bos_id is not None and fields.flag("tokenizer.ggml.add_bos_token", default=starts_with_bos):
+        start_with(backend, tokens[bos_id], bos_id)
     template = metadata.get("tokenizer.chat_template")
-    backend = _byte_level_bpe(fields, pre)
     return Tokenizer(
         backend=backend,
-        eos_ids=frozenset({eos_id} if eot_id is None else {eos_id, eot_id}),
+        eos_ids=frozenset({eos_id, *_turn_ends(fields, tokens, kinds)}),
         eos_id=eos_id,
-        bos_token="" if bos_id is None else backend.id_to_token(bos_id) or "",
+        bos_token="" if bos_id is None else tokens[bos_id],
+        pad_token="" if pad_id is None else tokens[pad_id],
         chat_template=template if isinstance(template, str) else None,
         origin=origin,
     )
@@ -61,40 +59,94 @@ class _Fields:
 
     def __init__(self, metadata: Mapping[str, GgufValue], origin: str) -> None:
         self._metadata = metadata
-        self._origin = origin
+        self.origin = origin
 
     def text(self, key: str) -> str:
-        value = self._metadata.get(key)
+        value = self._required(key)
         if not isinstance(value, str):
-            raise UserError(f"{self._origin}: {key} is {value!r}, expected text")
+            raise UserError(f"{self.origin}: {key} is {value!r}, expected text")
         return value
 
-    def items(self, key: str) -> Sequence[str | int | float | bool]:
-        value = self._metadata.get(key)
-        if value is None or isinstance(value, str | int | float):
-            raise UserError(f"{self._origin}: {key} is {value!r}, expected a list")
+    def items(self, key: str, num: int | None = None) -> Sequence[str | int | float | bool]:
+        value = self._required(key)
+        if isinstance(value, str | int | float):
+            raise UserError(f"{self.origin}: {key} is {value!r}, expected a list")
+        if num is not None and len(value) != num:
+            raise UserError(f"{self.origin}: {key} has {len(value)} entries for {num} tokens")
         return value
 
-    def token_id(self, key: str) -> int | None:
+    def token_id(self, key: str, tokens: Sequence[str]) -> int | None:
         value = self._metadata.get(key)
+        if isinstance(value, int) and value >= len(tokens):
+            raise UserError(f"{self.origin}: {key} is {value}, beyond the vocabulary of {len(tokens)} tokens")
         return value if isinstance(value, int) else None
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._metadata.get(key, default)
+        if not isinstance(value, bool):
+            raise UserError(f"{self.origin}: {key} is {value!r}, expected true or false")
+        return value
 
-def _byte_level_bpe(fields: _Fields, pre: str) -> tokenizers.Tokenizer:
-    tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
-    merges = [_split_merge(str(merge)) for merge in fields.items("tokenizer.ggml.merges")]
+    def _required(self, key: str) -> GgufValue:
+        value = self._metadata.get(key)
+        if value is None:
+            raise UserError(f"{self.origin}: {key} is missing")
+        return value
+
+
+def _sentencepiece(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]) -> tokenizers.Tokenizer:
+    if UNKNOWN not in kinds:
+        # Some converters mark it as a control token.
+        unknown_id = fields.token_id("tokenizer.ggml.unknown_token_id", tokens) or 0
+        kinds = [UNKNOWN if token_id == unknown_id else kind for token_id, kind in enumerate(kinds)]
+    pieces = SentencePieces(
+        texts=tokens,
+        scores=[float(score) for score in fields.items("tokenizer.ggml.scores", len(tokens))],
+        kinds=kinds,
+        is_unigram=False,
+        add_dummy_prefix=fields.flag("tokenizer.ggml.add_space_prefix", default=True),
+        remove_extra_whitespaces=fields.flag("tokenizer.ggml.remove_extra_whitespaces", default=False),
+        charsmap=b"",
+    )
+    return sentencepiece_backend(pieces)
+
+
+def _byte_level_bpe(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]) -> tuple[tokenizers.Tokenizer, bool]:
+    """The backend, and whether such models start a sequence with the start token."""
+    pre = fields.text("tokenizer.ggml.pre")
+    if pre not in SPLITS:
+        known = ", ".join(SPLITS)
+        raise UserError(f"{fields.origin}: tokenizer.ggml.pre is {pre!r}, which is not supported; known are {known}")
+    split = SPLITS[pre]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    backend.pre_tokenizer = _PRE_TOKENIZERS[pre]()
+    merges = _merges(fields, vocabulary)
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=split.whole_words))
+    backend.normalizer = split.normalizer()
+    backend.pre_tokenizer = split.pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
-    for token, token_type in zip(tokens, fields.items("tokenizer.ggml.token_type"), strict=True):
-        if token_type in (_CONTROL, _USER_DEFINED):
-            special = token_type == _CONTROL
-            added = AddedToken(token, normalized=False, special=special)
-            (backend.add_special_tokens if special else backend.add_tokens)([added])
-    return backend
+    mark_added_tokens(backend, tokens, kinds)
+    return backend, split.starts_with_bos
+
+
+def _merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges = [_split_merge(str(merge)) for merge in fields.items("tokenizer.ggml.merges")]
+    for left, right in merges:
+        if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+            raise UserError(
+                f"{fields.origin}: tokenizer.ggml.merges joins {left!r} and {right!r}; tokenizer.ggml.tokens lacks one "
+                "of them or what they make"
+            )
+    return merges
 
 
 def _split_merge(merge: str) -> tuple[str, str]:
     left, _, right = merge.partition(" ")
     return left, right
+
+
+def _turn_ends(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]) -> list[int]:
+    eot_id, eom_id = (fields.token_id(f"tokenizer.ggml.{name}_token_id", tokens) for name in ("eot", "eom"))
+    named = [token_id for token_id in (eot_id, eom_id) if token_id is not None]
+    if eot_id is not None:
+        return named
+    return [*named, *(i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in _TURN_ENDS)]

@@ -67,10 +67,15 @@ def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: Mapping[str, Gg
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer.ggml.pre": "qwen2"}, "model.gguf: tokenizer gpt2 with qwen2 is not supported"),
-        ({"tokenizer.ggml.model": "llama"}, "tokenizer llama with smollm is not supported"),
+        ({"tokenizer.ggml.pre": "qwen35"}, "model.gguf: tokenizer.ggml.pre is 'qwen35'.*known are gpt-2, smollm,"),
+        ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.model is 't5', supported are gpt2 and llama"),
+        ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.scores is missing"),
         ({"tokenizer.ggml.pre": 3}, "tokenizer.ggml.pre is 3, expected text"),
         ({"tokenizer.ggml.merges": "a b"}, "tokenizer.ggml.merges is 'a b', expected a list"),
+        ({"tokenizer.ggml.merges": ["a b", "Ġ ⁂"]}, "merges joins 'Ġ' and '⁂'; tokenizer.ggml.tokens lacks"),
+        ({"tokenizer.ggml.token_type": [1, 1]}, "token_type has 2 entries for 49152 tokens"),
+        ({"tokenizer.ggml.bos_token_id": 49152}, "bos_token_id is 49152, beyond the vocabulary of 49152 tokens"),
+        ({"tokenizer.ggml.add_bos_token": 1}, "add_bos_token is 1, expected true or false"),
         ({"tokenizer.ggml.eos_token_id": "x"}, "tokenizer.ggml.eos_token_id is missing"),
     ],
 )

@@ -57,9 +57,11 @@ def test_a_model_without_template_or_generation_settings_is_read(folder: Path) -
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("tokenizer.json", None, "tokenizer.json.*No such file"),
+        ("tokenizer.json", None, "no tokenizer; there is neither tokenizer.json nor tokenizer.model"),
         ("tokenizer.json", '{"model": ', "tokenizer.json: Expecting value"),
         ("tokenizer.json", "{}", "tokenizer.json: not a tokenizer: it has no model"),
+        ("tokenizer.json", '{"model": {"type": "Guess"}}', "tokenizer.json: not a tokenizer that can be read: "),
+        ("tokenizer_config.json", None, "tokenizer_config.json.*No such file"),
         ("tokenizer_config.json", "[]", "tokenizer_config.json: expected a JSON object"),
         ("tokenizer_config.json", '{"eos_token": "<end>"}', "the vocabulary has no '<end>'"),
         (

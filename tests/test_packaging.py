@@ -63,6 +63,7 @@ def test_a_plain_install_brings_no_accelerator_library():
 DISTRIBUTIONS = {
     "google": "google-cloud-storage",
     "google_crc32c": "google-crc32c",
+    "huggingface_hub": "huggingface-hub",
     "markupsafe": "jinja2",
     "orbax": "orbax-checkpoint",
     "pydantic_core": "pydantic",

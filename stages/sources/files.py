@@ -10,7 +10,13 @@ from stages.sources.remembered import file_sha256
 from stages.store.io_errors import io_errors
 
 
-def _folder_sha256(folder: Path) -> str:
+def folder_sha256(folder: Path) -> str:
+    """Digest of a folder's sorted relative paths and file digests, as 64 hexadecimal digits.
+
+    Raises:
+        UserError: it holds no file, or a link to a folder.
+        StorageError: a file cannot be read.
+    """
     total = hashlib.sha256()
     with io_errors("read", folder):
         files = sorted((path.relative_to(folder).as_posix(), path) for path in _walk(folder))
@@ -25,6 +31,8 @@ def _folder_sha256(folder: Path) -> str:
 def _walk(folder: Path) -> list[Path]:
     files: list[Path] = []
     for entry in folder.iterdir():
+        if entry.name == "__pycache__":
+            continue  # written by whoever imports what lies beside it
         if entry.is_dir() and entry.is_symlink():
             raise UserError(f"source {folder}: {entry.name} is a link to a folder, put the folder itself there")
         files += _walk(entry) if entry.is_dir() else [entry]
@@ -55,7 +63,7 @@ class LocalFiles:
         if path.is_file():
             return f"sha256:{file_sha256(path)}"
         if path.is_dir():
-            return f"sha256:{_folder_sha256(path)}"
+            return f"sha256:{folder_sha256(path)}"
         raise UserError(f"source {path}: no such file or folder")
 
     def open(self, source: SourceRef, cache: Path) -> Path:

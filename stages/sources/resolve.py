@@ -9,6 +9,7 @@ from stages.contract import SourceRef
 from stages.errors import UserError
 from stages.sources.files import LocalFiles, absolute_path
 from stages.sources.gcs import BucketObjects
+from stages.sources.hf import HubModels
 from stages.sources.packages import PackageFiles
 from stages.sources.reasoning_gym import GeneratedProblems
 
@@ -32,6 +33,7 @@ class Resolver(Protocol):
 SCHEMES: Mapping[str, Resolver] = {
     "": LocalFiles(),
     "package": PackageFiles(),
+    "hf": HubModels(),
     "gs": BucketObjects(),
     "reasoning_gym": GeneratedProblems(),
 }

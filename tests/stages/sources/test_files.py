@@ -51,6 +51,20 @@ def test_a_folders_digest_changes_with_a_name_and_with_a_byte_but_not_with_its_p
     assert len({one, three, four}) == 3
 
 
+def test_a_linked_file_counts_as_the_file_itself_and_a_linked_folder_is_refused(tmp_path: Path) -> None:
+    for name in ("blobs", "snapshot", "plain"):
+        (tmp_path / name).mkdir()
+    for folder in ("blobs", "plain"):
+        (tmp_path / folder / "weights").write_bytes(b"abc")
+    (tmp_path / "snapshot" / "weights").symlink_to("../blobs/weights")
+    source = resolve("snapshot", tmp_path)
+    assert source.digest == digest("plain", tmp_path)
+    assert (open_source(source, tmp_path) / "weights").read_bytes() == b"abc"
+    (tmp_path / "snapshot" / "more").symlink_to("../plain")
+    with pytest.raises(UserError, match="more is a link to a folder"):
+        digest("snapshot", tmp_path)
+
+
 def test_a_digest_is_remembered_while_inode_size_and_time_stay(tmp_path: Path) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"old!")

@@ -30,6 +30,20 @@ def test_a_file_is_found_without_importing_its_package(installed: Path, tmp_path
     assert "wheel_with_weights" not in sys.modules
 
 
+def test_a_folder_has_the_digest_of_a_local_one_whatever_was_compiled_in_it(installed: Path, tmp_path: Path) -> None:
+    folder = installed.parent
+    expected = digest("data", folder.parent)
+    uri = f"package://wheel_with_weights/data#{expected.replace(':', '=')}"
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "module.cpython-311.pyc").write_bytes(b"compiled")
+    source = resolve(uri, HERE)
+    assert source.digest == expected
+    assert open_source(source, tmp_path) == folder
+    installed.write_bytes(b"another release")
+    with pytest.raises(UserError, match="another version of the package is installed"):
+        open_source(source, tmp_path)
+
+
 def test_eight_digits_stand_for_the_whole_digest(installed: Path) -> None:
     uri = f"package://wheel_with_weights/data/model.gguf#sha256={SHA256[:8]}"
     assert digest(uri, HERE) == f"sha256:{SHA256}"
@@ -47,7 +61,7 @@ def test_a_missing_package_says_how_to_install_it() -> None:
 
 
 def test_a_missing_file_is_named(installed: Path) -> None:
-    with pytest.raises(UserError, match="holds no file data/none"):
+    with pytest.raises(UserError, match="holds no file or folder data/none"):
         digest(f"package://wheel_with_weights/data/none#sha256={SHA256}", HERE)
 
 
@@ -64,5 +78,5 @@ def test_a_missing_file_is_named(installed: Path) -> None:
     ],
 )
 def test_a_wrong_form_is_refused_before_anything_is_looked_up(uri: str) -> None:
-    with pytest.raises(UserError, match="expected package://name/file#sha256="):
+    with pytest.raises(UserError, match="expected package://name/path#sha256="):
         check(uri)

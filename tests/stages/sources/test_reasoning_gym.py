@@ -64,7 +64,10 @@ def test_there_is_no_file_to_open(tmp_path: Path) -> None:
         ("reasoning_gym://chain_sum?p=NaN", "NaN is no parameter"),
         ("reasoning_gym://chain_sum?p=1e999", "1e999 is no parameter"),
         ("reasoning_gim://chain_sum", r"unknown scheme 'reasoning_gim'.*did you mean reasoning_gym://"),
-        ("s3://bucket/key", "unknown scheme 's3', expected a path or one of package://, gs://, reasoning_gym://"),
+        (
+            "s3://bucket/key",
+            "unknown scheme 's3', expected a path or one of package://, hf://, gs://, reasoning_gym://",
+        ),
         ("  ", "expected the path"),
     ],
 )

@@ -8,15 +8,18 @@ BIN := .venv/bin
 LOCKS := infra/locks/cpu.txt infra/locks/dev.txt infra/locks/demo.txt
 # Where wheels lie that the index lacks: uv does not read this variable itself.
 FIND_LINKS := $(foreach place,$(PIP_FIND_LINKS),--find-links $(place))
+NEEDS_TORCH = @test -n "$(PIP_FIND_LINKS)" || { echo "Set PIP_FIND_LINKS to a folder with the CPU wheel of torch: \
+	$$(grep -m 1 -o '^torch==[^ ]*' $<)" >&2; exit 1; }
 INSTALL_SELF := $(UV) pip install --python .venv --no-deps --no-build-isolation --quiet -e .
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow lint lock
+.PHONY: help quickstart install test test-slow peers lint lock
 
 help:
 	@echo "make quickstart  install, then train a real model with pipelines/quickstart.yaml"
 	@echo "make test        install, then run the fast tests"
-	@echo "make test-slow   install PyTorch, transformers, Postgres and Redis too, then run the slow tests"
+	@echo "make test-slow   install PyTorch, transformers, vLLM, Postgres and Redis too, then run the slow tests"
+	@echo "make peers       install what benchmarks are measured against"
 	@echo "make lint        ruff, pyright and the import contracts"
 	@echo "make lock        bring infra/locks up to date; newest versions with UPGRADE=--upgrade"
 
@@ -28,8 +31,10 @@ install: .venv/.installed
 test: install
 	$(BIN)/pytest -n 2 --dist loadfile
 
-test-slow: .venv/.installed-parity .venv/.installed-apt
+test-slow: .venv/.installed-parity .venv/.installed-apt .venv-vllm/.installed
 	$(BIN)/pytest -m "slow and not gpu and not tpu"
+
+peers: .venv-tunix/.installed
 
 lint: install
 	$(BIN)/ruff check
@@ -62,9 +67,21 @@ lint: install
 	touch $@
 
 .venv/.installed-parity: infra/locks/parity.txt infra/locks/server.txt .venv/.installed
-	@test -n "$(PIP_FIND_LINKS)" || { echo "Set PIP_FIND_LINKS to a folder with the CPU wheel of torch: $$(grep -m 1 -o '^torch==[^ ]*' $<)" >&2; exit 1; }
+	$(NEEDS_TORCH)
 	$(UV) pip sync --compile-bytecode --python .venv $(FIND_LINKS) $(LOCKS) infra/locks/parity.txt infra/locks/server.txt
 	$(INSTALL_SELF)
+	touch $@
+
+# Environments of their own, for packages that cannot stand beside Temper's.
+.venv-vllm/.installed: infra/locks/vllm.txt | .venv/bin/python
+	$(NEEDS_TORCH)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-vllm
+	$(UV) pip sync --compile-bytecode --python .venv-vllm $(FIND_LINKS) $<
+	touch $@
+
+.venv-tunix/.installed: infra/locks/tunix.txt | .venv/bin/python
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-tunix
+	$(UV) pip sync --compile-bytecode --python .venv-tunix $<
 	touch $@
 
 COMPILE := $(UV) pip compile --quiet $(UPGRADE) --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -78,4 +95,6 @@ lock: | .venv/bin/python
 	$(COMPILE) --group dev -c infra/locks/cpu.txt -o infra/locks/dev.txt
 	$(COMPILE) infra/locks/demo.in --no-deps -o infra/locks/demo.txt
 	$(COMPILE) infra/locks/parity.in -c infra/locks/cpu.txt -c infra/locks/dev.txt $(FIND_LINKS) -o infra/locks/parity.txt
+	$(COMPILE) infra/locks/vllm.in --override infra/locks/vllm-overrides.in $(FIND_LINKS) -o infra/locks/vllm.txt
+	$(COMPILE) infra/locks/tunix.in -o infra/locks/tunix.txt
 	$(COMPILE) infra/locks/uv.in -o infra/locks/uv.txt

@@ -1,14 +1,14 @@
 """Keys and values kept between calls, shared by all rows that have them in common."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from stages.engine.models.architecture import Architecture
-from stages.engine.models.attention import KeyValue, Part, attend_parts
+from stages.engine.models.attention import KeyValue, Part
+from stages.engine.models.transformer import LayerLook
 
 
 class Cache(NamedTuple):
@@ -40,35 +40,37 @@ def write_response(cache: Cache, new: KeyValue, step: Int[Array, ""]) -> Cache:
     return cache._replace(response=KeyValue(put(cache.response.key, new.key), put(cache.response.value, new.value)))
 
 
-def make_prefill_attend(mask: Bool[Array, "P T T"]) -> Callable[[KeyValue, Array, Array, Array], Array]:
-    """Attention of prompts over the whole prefix, and over themselves under a mask."""
-
-    def attend(prefix: KeyValue, q: Array, k: Array, v: Array) -> Float[Array, "P T N H"]:
-        return attend_parts(q, [Part(prefix.key, prefix.value, _all(prefix)), Part(k, v, mask)])
-
-    return attend
+def look_at_tokens(mask: Bool[Array, "#B T T"], positions: Int[Array, "#B T"]) -> LayerLook:
+    """Tokens that meet each other under a mask, and nothing else."""
+    return lambda _, k, v: [Part(k, v, mask, positions)]
 
 
-def make_decode_attend(
-    prompt_lengths: Int[Array, " P"], step: Int[Array, ""]
-) -> Callable[[Cache, Array, Array, Array], Array]:
-    """Attention of one new token a row over prefix, prompt, the `step` response tokens before it, and itself."""
+def look_at_prompts(mask: Bool[Array, "P T T"], positions: Int[Array, "P T"]) -> LayerLook:
+    """Prompts over the whole prefix, which is the layer's cache, and over themselves under a mask."""
 
-    def attend(cache: Cache, q: Array, k: Array, v: Array) -> Float[Array, "rows 1 N H"]:
-        group_size = q.shape[0] // prompt_lengths.shape[0]
-        lengths = jnp.repeat(prompt_lengths, group_size)[:, None, None]
-        in_prompt = jnp.arange(cache.prompt.key.shape[1]) < lengths
-        written = (jnp.arange(cache.response.key.shape[1]) < step)[None, None]
-        parts = [
-            Part(cache.prefix.key, cache.prefix.value, _all(cache.prefix)),
-            Part(cache.prompt.key, cache.prompt.value, in_prompt),
-            Part(cache.response.key, cache.response.value, written),
-            Part(k, v, jnp.ones((1, 1, 1), bool)),
+    def look(prefix: KeyValue, k: Array, v: Array) -> list[Part]:
+        return [_whole(prefix), Part(k, v, mask, positions)]
+
+    return look
+
+
+def look_at_responses(prompt_lengths: Int[Array, " P"], step: Int[Array, ""]) -> LayerLook:
+    """One new token a row over prefix, prompt, the `step` response tokens before it, and itself."""
+
+    def look(cache: Cache, k: Array, v: Array) -> list[Part]:
+        start, prompt_width = cache.prefix.key.shape[1], cache.prompt.key.shape[1]
+        lengths = jnp.repeat(prompt_lengths, k.shape[0] // prompt_lengths.shape[0])[:, None]
+        in_prompt, in_response = jnp.arange(prompt_width), jnp.arange(cache.response.key.shape[1])
+        return [
+            _whole(cache.prefix),
+            Part(*cache.prompt, (in_prompt < lengths)[:, None], (start + in_prompt)[None]),
+            Part(*cache.response, (in_response < step)[None, None], start + lengths + in_response),
+            Part(k, v, jnp.ones((1, 1, 1), bool), start + lengths + step),
         ]
-        return attend_parts(q, parts)
 
-    return attend
+    return look
 
 
-def _all(part: KeyValue) -> Bool[Array, "1 1 S"]:
-    return jnp.ones((1, 1, part.key.shape[1]), bool)
+def _whole(part: KeyValue) -> Part:
+    keys = part.key.shape[1]
+    return Part(*part, jnp.ones((1, 1, keys), bool), jnp.arange(keys)[None])

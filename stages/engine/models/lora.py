@@ -16,6 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from stages.contract import Adapter
 from stages.engine.data.uniforms import uniforms
+from stages.engine.models.architecture import RopeSettings
+from stages.engine.models.attention import Part
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.paths import dotted
 from stages.engine.models.rope import make_rope
@@ -75,16 +77,14 @@ def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
 def _adapt(block: Block, config: LoraConfig) -> Block:
     provider = qwix.LoraProvider(module_path=f".*({'|'.join(config.targets)})", rank=config.rank, alpha=config.alpha)
     x_BTD = jnp.zeros((1, 1, block.attention.q_proj.in_features))
-    rope = make_rope(jnp.zeros((1, 1), jnp.int32), block.attention.head_size, 1.0)
-    adapted = qwix.apply_lora_to_model(block, provider, x_BTD, rope, _only_query, rngs=nnx.Rngs(0))
+    rope = make_rope(jnp.zeros((1, 1), jnp.int32), block.attention.head_size, RopeSettings(1.0))
+    adapted = qwix.apply_lora_to_model(block, provider, x_BTD, rope, _look_at_itself, rngs=nnx.Rngs(0))
     assert isinstance(adapted, Block)
     return adapted
 
 
-def _only_query(query: Array, key: Array, value: Array) -> Array:
-    """Attention of one token over itself, as far as shapes go."""
-    del key, value
-    return query
+def _look_at_itself(key: Array, value: Array) -> list[Part]:
+    return [Part(key, value, jnp.ones((1, 1, 1), bool), jnp.zeros((1, 1), jnp.int32))]
 
 
 def _initial(name: str, shape: tuple[int, ...], seed: int) -> Float[Array, "..."]:

@@ -1,19 +1,28 @@
 """The gated feed-forward layer (arXiv 2002.05202)."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
 from stages.engine.models.architecture import Architecture
 
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    "silu": jax.nn.silu,
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+}
+
 
 class Mlp(nnx.Module):
-    """down(silu(gate(x)) * up(x))."""
+    """down(activation(gate(x)) * up(x))."""
 
     def __init__(self, arch: Architecture, *, rngs: nnx.Rngs) -> None:
+        self.activation = arch.activation
         self.gate_proj = nnx.Linear(arch.width, arch.hidden, use_bias=False, rngs=rngs)
         self.up_proj = nnx.Linear(arch.width, arch.hidden, use_bias=False, rngs=rngs)
         self.down_proj = nnx.Linear(arch.hidden, arch.width, use_bias=False, rngs=rngs)
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return self.down_proj(jax.nn.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
+        return self.down_proj(ACTIVATIONS[self.activation](self.gate_proj(x_BTD)) * self.up_proj(x_BTD))

@@ -1,22 +1,23 @@
 """The decoder that serves every family."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from stages.engine.models.architecture import Architecture
-from stages.engine.models.attention import Attend, Attention, KeyValue
+from stages.engine.models.attention import Attention, KeyValue, Look, Part, within_window
 from stages.engine.models.mlp import Mlp
+from stages.engine.models.moe import MixtureOfExperts
+from stages.engine.models.norm import RmsNorm
 from stages.engine.models.rope import Rope, make_rope
 
-LayerAttend = Callable[
-    [PyTree, Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array, "B T K H"]], Float[Array, "B T N H"]
-]
-"""`Attend` with the layer's own slice of a cache first."""
+LayerLook = Callable[[PyTree, Float[Array, "B T K H"], Float[Array, "B T K H"]], Sequence[Part]]
+"""`Look` with the layer's own slice of a cache first."""
 
 
 Cells: TypeAlias = nnx.State
@@ -24,20 +25,26 @@ Cells: TypeAlias = nnx.State
 
 
 class Block(nnx.Module):
-    """One pre-norm layer."""
+    """One pre-norm layer, with norms after attention and feed-forward too where the family has them."""
 
     def __init__(self, arch: Architecture, *, rngs: nnx.Rngs) -> None:
-        self.attention_norm = nnx.RMSNorm(arch.width, epsilon=arch.norm_epsilon, rngs=rngs)
-        self.attention = Attention(arch, rngs=rngs)
-        self.mlp_norm = nnx.RMSNorm(arch.width, epsilon=arch.norm_epsilon, rngs=rngs)
-        self.mlp = Mlp(arch, rngs=rngs)
+        def norm() -> RmsNorm:
+            return RmsNorm(arch.width, epsilon=arch.norm_epsilon, offset=arch.norm_offset)
 
-    def __call__(
-        self, x_BTD: Float[Array, "B T D"], rope: Rope, attend: Attend
-    ) -> tuple[Float[Array, "B T D"], KeyValue]:
-        mixed, key_value = self.attention(self.attention_norm(x_BTD), rope, attend)
-        x_BTD = x_BTD + mixed
-        return x_BTD + self.mlp(self.mlp_norm(x_BTD)), key_value
+        self.attention_norm = norm()
+        self.attention = Attention(arch, rngs=rngs)
+        self.mlp_norm = norm()
+        self.mlp = Mlp(arch, rngs=rngs) if arch.experts is None else MixtureOfExperts(arch, arch.experts, rngs=rngs)
+        self.post_norms = arch.post_norms
+        if arch.post_norms:
+            self.attention_post_norm = norm()
+            self.mlp_post_norm = norm()
+
+    def __call__(self, x_BTD: Float[Array, "B T D"], rope: Rope, look: Look) -> tuple[Float[Array, "B T D"], KeyValue]:
+        mixed, key_value = self.attention(self.attention_norm(x_BTD), rope, look)
+        x_BTD = x_BTD + (self.attention_post_norm(mixed) if self.post_norms else mixed)
+        fed = self.mlp(self.mlp_norm(x_BTD))
+        return x_BTD + (self.mlp_post_norm(fed) if self.post_norms else fed), key_value
 
 
 def _make_blocks(arch: Architecture, rngs: nnx.Rngs) -> Block:
@@ -60,38 +67,62 @@ class Decoder(nnx.Module):
         self.arch = arch
         self.embed = nnx.Embed(arch.vocab_size, arch.width, rngs=rngs)
         self.blocks = _make_blocks(arch, rngs)
-        self.norm = nnx.RMSNorm(arch.width, epsilon=arch.norm_epsilon, rngs=rngs)
+        self.norm = RmsNorm(arch.width, epsilon=arch.norm_epsilon, offset=arch.norm_offset)
         if not arch.tied_embeddings:
             self.lm_head = nnx.Linear(arch.width, arch.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(
-        self,
-        tokens: Int[Array, "B T"],
-        positions: Int[Array, "B T"],
-        attend: LayerAttend,
-        cache: PyTree = None,
+        self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"], look: LayerLook, cache: PyTree = None
     ) -> tuple[Float[Array, "B T D"], KeyValue]:
         """Runs all layers.
 
         Args:
             tokens: ids.
-            positions: for the rotary embedding.
-            attend: attention over the tokens and the layer's cache.
-            cache: arrays with a leading layer axis, handed to `attend` layer by layer.
+            positions: for the rotary embedding, and for layers that see only near tokens.
+            look: what the tokens' queries may meet, from a layer's cache and their own keys and values.
+            cache: arrays with a leading layer axis, handed to `look` layer by layer.
 
         Returns:
             Normalised hidden states, and every layer's keys and values of these tokens.
         """
-        rope = make_rope(positions, self.arch.head_size, self.arch.rope_theta)
         graph, weights = nnx.split(self.blocks)
+        of_layer = make_layer_view(self.arch, positions, look)
 
-        def run_layer(x_BTD: Array, layer: tuple[PyTree, PyTree]) -> tuple[Array, KeyValue]:
-            layer_weights, layer_cache = layer
-            return nnx.merge(graph, layer_weights)(x_BTD, rope, partial(attend, layer_cache))
+        def run_layer(x_BTD: Array, layer: tuple[PyTree, PyTree, Array]) -> tuple[Array, KeyValue]:
+            layer_weights, layer_cache, near = layer
+            return nnx.merge(graph, layer_weights)(x_BTD, *of_layer(layer_cache, near))
 
-        x_BTD, key_values = jax.lax.scan(run_layer, self.embed(tokens), (weights, cache))
+        x_BTD = self.embed(tokens)
+        x_BTD = x_BTD * jnp.asarray(self.arch.embedding_scale, x_BTD.dtype)
+        x_BTD, key_values = jax.lax.scan(run_layer, x_BTD, (weights, cache, jnp.asarray(near_layers(self.arch))))
         return self.norm(x_BTD), key_values
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """Scores of the next token."""
-        return self.embed.attend(hidden) if self.arch.tied_embeddings else self.lm_head(hidden)
+        scores = self.embed.attend(hidden) if self.arch.tied_embeddings else self.lm_head(hidden)
+        cap = self.arch.final_soft_cap
+        return scores if cap is None else cap * jnp.tanh(scores / cap)
+
+
+def near_layers(arch: Architecture) -> Bool[np.ndarray, " L"]:
+    """Which layers see only near tokens."""
+    window = arch.window
+    return np.array([window is not None and bool((layer + 1) % window.period) for layer in range(arch.num_layers)])
+
+
+def make_layer_view(
+    arch: Architecture, positions: Int[Array, "B T"], look: LayerLook
+) -> Callable[[PyTree, Bool[Array, ""]], tuple[Rope, Look]]:
+    """From a layer's cache, and whether it sees only near tokens, to its rotary embedding and what it may look at."""
+    rope = make_rope(positions, arch.head_size, arch.rope)
+    if arch.window is None:
+        return lambda cache, _: (rope, lambda k, v: look(cache, k, v))
+    size = arch.window.size
+    near_rope = rope if arch.window.rope is None else make_rope(positions, arch.head_size, arch.window.rope)
+
+    def view(cache: PyTree, near: Bool[Array, ""]) -> tuple[Rope, Look]:
+        window = jnp.where(near, size, jnp.iinfo(jnp.int32).max)
+        chosen = Rope(*(jnp.where(near, here, other) for here, other in zip(near_rope, rope, strict=True)))
+        return chosen, lambda k, v: within_window(look(cache, k, v), positions, window)
+
+    return view

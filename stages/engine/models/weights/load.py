@@ -11,15 +11,18 @@ import numpy as np
 from flax import nnx
 from safetensors import SafetensorError, safe_open
 
-from stages.engine.data.gguf import open_gguf
+from stages.engine.data.gguf import GgufFile, open_gguf
 from stages.engine.models.architecture import Architecture
-from stages.engine.models.families import llama
+from stages.engine.models.families.catalog import FAMILIES, family_of_gguf
+from stages.engine.models.families.family import Family, GgufFacts, WeightName
+from stages.engine.models.families.fields import Fields
 from stages.engine.models.paths import dotted
 from stages.engine.models.transformer import Decoder
 from stages.engine.models.weights.gguf import read_tensor
 from stages.errors import UserError
 
-HF_NAME, GGUF_NAME = 1, 2
+ROPE_FACTORS = "rope_freqs.weight"
+"""A GGUF tensor that is part of the architecture and no weight."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,14 @@ class Checkpoint:
         arch: the decoder's sizes.
         names: tensors that it holds.
         read: one tensor as float32, in the layout of Hugging Face files.
-        format: which column of the family's table names its tensors.
+        wanted: tensors of each weight of the decoder, in the order in which they are stacked.
     """
 
     path: Path
     arch: Architecture
     names: frozenset[str]
     read: Callable[[str], np.ndarray]
-    format: int
+    wanted: dict[str, list[str]]
 
 
 def load_decoder(path: Path) -> Decoder:
@@ -57,20 +60,20 @@ def load_decoder(path: Path) -> Decoder:
 
 
 def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    wanted = _tensor_names(checkpoint)
-    read = {name for names in wanted.values() for name in names}
+    read = {name for names in checkpoint.wanted.values() for name in names}
     problems = [f"{name} is missing" for name in sorted(read - checkpoint.names)]
     problems += [f"{name} has no place in this family" for name in sorted(checkpoint.names - read) if _matters(name)]
     if problems:
         raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
     weights: dict[str, jax.Array] = {}
-    for target, names in wanted.items():
+    for target, names in checkpoint.wanted.items():
         parts = [_layout(target, checkpoint.read(name)) for name in names]
-        shape = expected[target][1:] if len(names) > 1 or target.startswith("blocks.") else expected[target]
+        whole = expected[target]
+        shape = whole if len(names) == 1 and not target.startswith("blocks.") else whole[-parts[0].ndim :]
         wrong = [(name, part.shape) for name, part in zip(names, parts, strict=True) if part.shape != shape]
         problems += [f"{name} has shape {found}, expected {shape}" for name, found in wrong]
         if not problems:
-            weights[target] = jnp.asarray(np.stack(parts) if target.startswith("blocks.") else parts[0])
+            weights[target] = jnp.asarray(np.stack(parts).reshape(whole))
     if problems:
         raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
     return weights
@@ -78,46 +81,54 @@ def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> d
 
 def _matters(name: str) -> bool:
     """Whether a model without this tensor is another one: a copy of the embedding or of rotary frequencies is not."""
-    return not name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))
+    return not name.endswith(("lm_head.weight", "rotary_emb.inv_freq", ROPE_FACTORS))
 
 
 def _layout(target: str, tensor: np.ndarray) -> np.ndarray:
-    return tensor.T if target.endswith(".kernel") else tensor
+    return tensor.swapaxes(-1, -2) if target.endswith(".kernel") else tensor
 
 
-def _tensor_names(checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """Names in the checkpoint of each weight of the decoder, one for each layer where it has layers."""
-    layers = range(checkpoint.arch.num_layers)
-    wanted = {row[0]: [row[checkpoint.format].format(layer) for layer in layers] for row in llama.LAYER_WEIGHTS}
-    for row in llama.GLOBAL_WEIGHTS:
-        if not (row[0].startswith("lm_head.") and checkpoint.arch.tied_embeddings):
-            wanted[row[0]] = [row[checkpoint.format]]
-    return wanted
+def weight_names(family: Family, arch: Architecture) -> list[WeightName]:
+    """The tensors that this decoder has."""
+    return [name for name in family.weights if not (arch.tied_embeddings and name.path.startswith("lm_head."))]
+
+
+def _expand(template: str, arch: Architecture) -> list[str]:
+    """Names of all layers, and of all experts of each layer, where the template has places for their numbers."""
+    layers = range(arch.num_layers) if "{layer}" in template else range(1)
+    experts = range(arch.experts.count) if arch.experts and "{expert}" in template else range(1)
+    return [template.format(layer=layer, expert=expert) for layer in layers for expert in experts]
 
 
 def _open_gguf_checkpoint(path: Path) -> Checkpoint:
     file = open_gguf(path)
-    family = file.metadata.get("general.architecture")
-    if family != llama.GGUF_ARCHITECTURE:
-        raise UserError(f"{path}: GGUF architecture {family!r} is not supported, expected {llama.GGUF_ARCHITECTURE!r}")
-    names = frozenset(file.tensors)
+    kind = str(file.metadata.get("general.architecture"))
+    family = family_of_gguf(kind)
+    if family is None:
+        known = ", ".join(each.gguf_name for each in FAMILIES.values())
+        raise UserError(f"{path}: GGUF architecture {kind!r} is not supported; supported are {known}")
     try:
-        arch = llama.architecture_from_gguf(file.metadata, names)
+        arch = family.from_gguf(Fields(file.metadata, f"{kind}."), _gguf_facts(file))
     except ValueError as error:
         raise UserError(f"{path}: unusable GGUF metadata: {error}") from error
-    heads = {"num_heads": arch.num_heads, "num_kv_heads": arch.num_kv_heads}
-    interleaved = {
-        row[GGUF_NAME].format(layer): heads[llama.GGUF_INTERLEAVED[row[0]]]
-        for row in llama.LAYER_WEIGHTS
-        if row[0] in llama.GGUF_INTERLEAVED
-        for layer in range(arch.num_layers)
-    }
+    weights = weight_names(family, arch)
+    forms = {name: weight for weight in weights for name in _expand(weight.gguf, arch)}
 
     def read(name: str) -> np.ndarray:
-        tensor = read_tensor(file, name)
-        return _split_halves(tensor, interleaved[name]) if name in interleaved else tensor
+        tensor, weight = read_tensor(file, name), forms[name]
+        if weight.gguf_form == "interleaved":
+            return _split_halves(tensor, tensor.shape[0] // arch.head_size)
+        return tensor - 1 if weight.gguf_form == "plus_one" else tensor
 
-    return Checkpoint(path, arch, names, read, GGUF_NAME)
+    wanted = {weight.path: _expand(weight.gguf, arch) for weight in weights}
+    return Checkpoint(path, arch, frozenset(file.tensors), read, wanted)
+
+
+def _gguf_facts(file: GgufFile) -> GgufFacts:
+    if "token_embd.weight" not in file.tensors:
+        raise ValueError("the tensor token_embd.weight is missing")
+    factors = read_tensor(file, ROPE_FACTORS) if ROPE_FACTORS in file.tensors else None
+    return GgufFacts(file.tensors["token_embd.weight"].shape[0], "output.weight" not in file.tensors, factors)
 
 
 def _split_halves(tensor: np.ndarray, heads: int) -> np.ndarray:
@@ -133,10 +144,11 @@ def _open_hf_checkpoint(path: Path) -> Checkpoint:
         config = json.loads(config_file.read_text())
         if not isinstance(config, dict):
             raise ValueError("config.json holds no object")
-        if config.get("model_type") != llama.HF_MODEL_TYPE:
-            family = config.get("model_type")
-            raise UserError(f"{config_file}: model_type {family!r} is not supported, expected {llama.HF_MODEL_TYPE!r}")
-        arch = llama.architecture_from_hf(config)
+        family = FAMILIES.get(str(config.get("model_type")))
+        if family is None:
+            kind, known = config.get("model_type"), ", ".join(FAMILIES)
+            raise UserError(f"{config_file}: model_type {kind!r} is not supported; supported are {known}")
+        arch = family.from_hf(Fields(config))
         files = [safe_open(shard, framework="numpy") for shard in shards]
     except (ValueError, SafetensorError) as error:
         raise UserError(f"{path}: unusable checkpoint: {error}") from error
@@ -145,4 +157,5 @@ def _open_hf_checkpoint(path: Path) -> Checkpoint:
     def read(name: str) -> np.ndarray:
         return np.asarray(where[name].get_tensor(name), dtype=np.float32)
 
-    return Checkpoint(path, arch, frozenset(where), read, HF_NAME)
+    wanted = {weight.path: _expand(weight.hf, arch) for weight in weight_names(family, arch)}
+    return Checkpoint(path, arch, frozenset(where), read, wanted)

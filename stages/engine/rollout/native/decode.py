@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stages.engine.models.cache import Cache, empty_key_value, make_decode_attend, write_response
+from stages.engine.models.cache import Cache, empty_key_value, look_at_responses, write_response
 from stages.engine.models.transformer import Decoder
 from stages.engine.rollout.native.prefill import Prefilled, Prompts
 from stages.engine.rollout.sampling import sample_tokens
@@ -67,7 +67,7 @@ def next_tokens(model: Decoder, prompts: Prompts, draw: Draw, state: DecodeState
     tokens = jax.lax.dynamic_slice_in_dim(state.tokens, last, 1, axis=1)
     group_size = tokens.shape[0] // prompts.lengths.shape[0]
     positions = prompts.prefix.shape[0] + jnp.repeat(prompts.lengths, group_size)[:, None] + last
-    hidden, new = model(tokens, positions, make_decode_attend(prompts.lengths, last), state.cache)
+    hidden, new = model(tokens, positions, look_at_responses(prompts.lengths, last), state.cache)
     uniforms = jax.lax.dynamic_index_in_dim(draw.uniforms, state.step, axis=1, keepdims=False)
     drawn, logprobs = sample_tokens(model.logits(hidden[:, 0]), uniforms, draw.temperature)
     return DecodeState(

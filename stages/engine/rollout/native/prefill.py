@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from stages.engine.models.attention import KeyValue, Part, attend_parts, tree_mask
-from stages.engine.models.cache import empty_key_value, make_prefill_attend
+from stages.engine.models.attention import KeyValue, tree_mask
+from stages.engine.models.cache import empty_key_value, look_at_prompts, look_at_tokens
 from stages.engine.models.transformer import Decoder
 
 
@@ -44,7 +44,7 @@ def prefill(model: Decoder, prompts: Prompts) -> Prefilled:
     index = jnp.broadcast_to(jnp.arange(prompts.rest.shape[1]), prompts.rest.shape)
     mask = tree_mask((index < prompts.lengths[:, None]).astype(jnp.int32), jnp.zeros_like(prompts.rest))
     positions = prompts.prefix.shape[0] + index
-    hidden, rest = model(prompts.rest, positions, make_prefill_attend(mask), prefix)
+    hidden, rest = model(prompts.rest, positions, look_at_prompts(mask, positions), prefix)
     last = (prompts.lengths - 1)[:, None, None]
     return Prefilled(jnp.take_along_axis(hidden, last, axis=1)[:, 0], prefix, rest)
 
@@ -54,4 +54,4 @@ def _prefill_prefix(model: Decoder, prefix: Int[Array, " S"]) -> KeyValue:
         return empty_key_value(model.arch, 1, 0)
     causal = jnp.tri(prefix.shape[0], dtype=bool)[None]
     positions = jnp.arange(prefix.shape[0])[None]
-    return model(prefix[None], positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, causal)]))[1]
+    return model(prefix[None], positions, look_at_tokens(causal, positions))[1]

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
-from stages.engine.models.attention import Part, attend_parts
+from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, bind
 from stages.engine.models.source import LoadedModel
@@ -31,7 +31,7 @@ def plain_logits(model: LoadedModel, adapter: Weights, ids: Sequence[int]) -> Fl
     def run(adapter: Weights, base: Cells) -> Float[Array, "T V"]:
         decoder = bind(model.frozen.graph, adapter, base)
         tokens, positions = jnp.array([ids]), jnp.arange(len(ids))[None]
-        hidden, _ = decoder(tokens, positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, causal)]))
+        hidden, _ = decoder(tokens, positions, look_at_tokens(causal, positions))
         return decoder.logits(hidden[0])
 
     return jax.jit(run)(adapter, model.frozen.base)

@@ -17,7 +17,7 @@ from stages.engine.data.gguf import open_gguf
 from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
 from stages.engine.data.records import Message
 from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
-from stages.engine.models.attention import Part, attend_parts
+from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.lora import Frozen, bind, split
 from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder
@@ -60,7 +60,7 @@ def logits(frozen: Frozen, ids: list[int]) -> np.ndarray:
     def run(base: Cells) -> Float[Array, "T V"]:
         decoder = bind(frozen.graph, {}, base)
         tokens, positions = jnp.array([ids]), jnp.arange(len(ids))[None]
-        hidden, _ = decoder(tokens, positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, causal)]))
+        hidden, _ = decoder(tokens, positions, look_at_tokens(causal, positions))
         return decoder.logits(hidden[0])
 
     return np.asarray(run(frozen.base))

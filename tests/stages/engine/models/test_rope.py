@@ -4,12 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stages.engine.models.architecture import RopeSettings
 from stages.engine.models.rope import make_rope, rotate
 
 
 def turned(vector: list[float], position: int) -> Float[Array, "1 1 1 H"]:
     x_BTNH = jnp.array(vector)[None, None, None]
-    return rotate(x_BTNH, make_rope(jnp.array([[position]]), len(vector), theta=100.0))
+    return rotate(x_BTNH, make_rope(jnp.array([[position]]), len(vector), RopeSettings(100.0)))
 
 
 def test_pairs_lie_half_a_head_apart_and_turn_at_their_own_speed() -> None:

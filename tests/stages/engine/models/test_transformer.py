@@ -9,8 +9,9 @@ from jaxtyping import Array, Float
 from safetensors.numpy import load_file
 from stage_trial import TINY
 
-from stages.engine.models.architecture import Architecture
-from stages.engine.models.attention import Part, attend_parts, tree_mask
+from stages.engine.models.architecture import Architecture, RopeSettings
+from stages.engine.models.attention import tree_mask
+from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.transformer import Decoder
 from stages.engine.models.weights.load import load_decoder
 
@@ -32,7 +33,7 @@ def all_logits(model: Decoder, tokens: np.ndarray) -> Float[Array, "B T V"]:
         mask = tree_mask(jnp.ones_like(tokens), jnp.zeros_like(tokens))
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         decoder = nnx.merge(graph, weights)
-        hidden, _ = decoder(tokens, positions, lambda _, q, k, v: attend_parts(q, [Part(k, v, mask)]))
+        hidden, _ = decoder(tokens, positions, look_at_tokens(mask, positions))
         return decoder.logits(hidden)
 
     return run(weights, jnp.asarray(tokens))
@@ -99,7 +100,7 @@ def test_a_tied_model_scores_with_its_embedding_and_another_with_a_matrix_of_its
         num_kv_heads=1,
         head_size=4,
         vocab_size=11,
-        rope_theta=1e4,
+        rope=RopeSettings(1e4),
         norm_epsilon=1e-5,
         tied_embeddings=tied,
         max_positions=16,

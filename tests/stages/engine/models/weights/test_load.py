@@ -13,6 +13,7 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 from stage_trial import TINY
 
+from stages.engine.models.architecture import RopeSettings
 from stages.engine.models.transformer import Decoder
 from stages.engine.models.weights.load import load_decoder
 from stages.errors import UserError
@@ -46,6 +47,7 @@ GGUF_SIZES = {
     "llama.context_length": 512,
     "llama.vocab_size": 259,
 }
+EMBEDDING = {"token_embd.weight": ((1, 1), 0, bytes(4))}
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_a_folder_gives_the_models_sizes_and_its_weights_with_layers_stacked() -
     stored, found = tensors(), weights(model)
     arch = model.arch
     assert (arch.num_layers, arch.width, arch.num_heads, arch.num_kv_heads, arch.head_size) == (2, 64, 4, 2, 16)
-    assert (arch.vocab_size, arch.rope_theta, arch.norm_epsilon, arch.tied_embeddings) == (259, 1e4, 1e-5, False)
+    assert (arch.vocab_size, arch.rope.theta, arch.norm_epsilon, arch.tied_embeddings) == (259, 1e4, 1e-5, False)
     np.testing.assert_array_equal(found["embed.embedding"], stored["model.embed_tokens.weight"])
     np.testing.assert_array_equal(found["lm_head.kernel"], stored["lm_head.weight"].T)
     for layer in range(2):
@@ -146,8 +148,8 @@ def test_all_tensors_of_a_wrong_shape_are_named_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is not supported, expected 'llama'"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is not supported"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported are llama, qwen2"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type 'yarn' is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported"),
         ({"hidden_size": None}, "hidden_size is missing"),
@@ -163,7 +165,7 @@ def test_a_config_that_is_not_understood_is_refused(folder: Path, changes: dict[
 
 def test_newer_configs_keep_the_rotary_base_among_their_rope_parameters(folder: Path) -> None:
     change_config(folder, rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
-    assert load_decoder(folder).arch.rope_theta == 5e5
+    assert load_decoder(folder).arch.rope == RopeSettings(5e5)
 
 
 def test_what_is_no_checkpoint_is_refused(folder: Path) -> None:
@@ -179,15 +181,15 @@ def test_what_is_no_checkpoint_is_refused(folder: Path) -> None:
 
 
 def test_a_gguf_file_of_another_family_or_without_its_sizes_is_refused(write_gguf: WriteGguf) -> None:
-    with pytest.raises(UserError, match="GGUF architecture 'mamba' is not supported, expected 'llama'"):
+    with pytest.raises(UserError, match="GGUF architecture 'mamba' is not supported; supported are llama, qwen2"):
         load_decoder(write_gguf({"general.architecture": "mamba"}, {}))
     with pytest.raises(UserError, match=r"unusable GGUF metadata: llama\.attention\.head_count is missing"):
-        load_decoder(write_gguf({"general.architecture": "llama"}, {}))
+        load_decoder(write_gguf({"general.architecture": "llama"}, EMBEDDING))
 
 
-def test_a_gguf_file_with_scaled_positions_is_refused(write_gguf: WriteGguf) -> None:
-    with pytest.raises(UserError, match=r"llama\.rope\.scaling\.type 'linear' is not supported"):
-        load_decoder(write_gguf({**GGUF_SIZES, "llama.rope.scaling.type": "linear"}, {}))
+def test_a_gguf_file_with_positions_scaled_in_an_unknown_way_is_refused(write_gguf: WriteGguf) -> None:
+    with pytest.raises(UserError, match=r"rope\.scaling\.type 'yarn' is not supported"):
+        load_decoder(write_gguf({**GGUF_SIZES, "llama.rope.scaling.type": "yarn"}, EMBEDDING))
 
 
 def test_tensors_that_the_family_has_no_place_for_are_refused_and_not_left_out(folder: Path) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from stages.engine.data.batching import Group, PackedRow, TargetShape, pack_rows
-from stages.engine.models.attention import Part, attend_parts, tree_mask
+from stages.engine.models.attention import tree_mask
+from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.lora import Weights, bind
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells
@@ -75,7 +76,7 @@ def test_a_greedy_response_is_the_largest_logit_of_a_full_pass_token_by_token(
         decoder = bind(tiny.frozen.graph, adapter, base)
         index = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         mask = tree_mask((index < lengths[:, None]).astype(jnp.int32), jnp.zeros_like(tokens))
-        hidden, _ = decoder(tokens, index, lambda _, q, k, v: attend_parts(q, [Part(k, v, mask)]))
+        hidden, _ = decoder(tokens, index, look_at_tokens(mask, index))
         return decoder.logits(hidden[jnp.arange(len(tokens)), lengths - 1]).argmax(axis=-1)
 
     texts = [list(prompt) for prompt in PROMPTS]

@@ -1,0 +1,79 @@
+"""The mixture of experts against a loop over tokens and experts."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jaxtyping import Array
+
+from stages.engine.models.architecture import Architecture, Experts, RopeSettings
+from stages.engine.models.moe import MixtureOfExperts, route
+
+EXPERTS = Experts(count=5, per_token=2, hidden=6, normalized=True)
+ARCH = Architecture(
+    num_layers=1,
+    width=8,
+    hidden=8,
+    num_heads=2,
+    num_kv_heads=1,
+    head_size=4,
+    vocab_size=11,
+    rope=RopeSettings(1e4),
+    norm_epsilon=1e-5,
+    tied_embeddings=True,
+    max_positions=16,
+    experts=EXPERTS,
+)
+X = np.asarray(jax.random.normal(jax.random.key(0), (3, 4, 8)))
+
+
+@pytest.fixture(scope="module")
+def mixture() -> MixtureOfExperts:
+    return MixtureOfExperts(ARCH, EXPERTS, rngs=nnx.Rngs(1))
+
+
+def by_loop(mixture: MixtureOfExperts, x: np.ndarray) -> np.ndarray:
+    gate, up, down = (np.asarray(each.kernel[...]) for each in (mixture.gate_proj, mixture.up_proj, mixture.down_proj))
+    scores = np.exp(x @ np.asarray(mixture.router.kernel[...]))
+    scores /= scores.sum()
+    best = np.argsort(-scores)[: EXPERTS.per_token]
+    out = np.zeros_like(x)
+    for expert in best:
+        inner = x @ gate[expert]
+        out += scores[expert] / scores[best].sum() * (inner / (1 + np.exp(-inner)) * (x @ up[expert])) @ down[expert]
+    return out
+
+
+def test_a_token_gets_the_weighted_sum_of_its_best_experts(mixture: MixtureOfExperts) -> None:
+    expected = np.array([[by_loop(mixture, token) for token in row] for row in X])
+    np.testing.assert_allclose(mixture(jnp.asarray(X)), expected, atol=1e-5)
+
+
+def test_weights_may_be_those_of_all_experts() -> None:
+    logits = jnp.log(jnp.array([[0.5, 0.1, 0.3, 0.06, 0.04]]))
+    for normalized, expected in ((True, [0.625, 0.375]), (False, [0.5, 0.3])):
+        chosen = route(logits, replace(EXPERTS, normalized=normalized))
+        assert chosen.experts.tolist() == [[0, 2]]
+        np.testing.assert_allclose(chosen.weights, [expected], rtol=1e-5)
+
+
+def test_a_token_gets_the_same_bits_in_any_order_of_the_batch(mixture: MixtureOfExperts) -> None:
+    run = jax.jit(mixture.__call__)
+    np.testing.assert_array_equal(run(jnp.asarray(X[::-1].copy())), np.asarray(run(jnp.asarray(X)))[::-1])
+
+
+def test_gradients_reach_the_router_and_the_chosen_experts_only(mixture: MixtureOfExperts) -> None:
+    graph, weights = nnx.split(mixture)
+
+    def total(weights: nnx.State, x: Array) -> Array:
+        return jnp.sum(nnx.merge(graph, weights)(x) ** 2)
+
+    one = jnp.asarray(X[:1, :1])
+    gradient = jax.grad(total)(weights, one)
+    chosen = set(np.asarray(route(mixture.router(one[0]), EXPERTS).experts)[0].tolist())
+    moved = np.abs(np.asarray(gradient["up_proj"]["kernel"].get_value())).sum(axis=(1, 2)) > 0
+    assert set(np.flatnonzero(moved).tolist()) == chosen
+    assert np.abs(np.asarray(gradient["router"]["kernel"].get_value())).sum() > 0

@@ -1,15 +1,12 @@
-"""A conversation as token ids, by the model's own chat template."""
+"""Conversations and replies as token ids, by the model's own chat template."""
 
-import json
 from collections.abc import Sequence
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import JsonValue
-
 from stages.engine.data.batching import Group
-from stages.engine.data.records import Message, Row
+from stages.engine.data.chat_template import ChatTemplate
+from stages.engine.data.chat_turns import TurnFinder, locate_contents
+from stages.engine.data.conversation import Conversation, conversation_ids, tokenise
+from stages.engine.data.records import Message, Row, Tool
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
 
@@ -19,8 +16,13 @@ _MARKER = "⟦reply⟧"
 class Chat:
     """Prompts and responses in ids: a prompt is the template's text, a response is a reply and the end of its turn.
 
+    A prompt and its response are tokenised apart, and so are a response and what follows it. The prompt of every turn
+    is therefore a prefix of the ids of the conversation that goes on from it; where the template's text has no such
+    prefix, that is an error.
+
     Attributes:
         tokenizer: of the same model.
+        template: its chat template.
         end_id: the token that ends a reply; it is part of the response.
     """
 
@@ -30,35 +32,37 @@ class Chat:
         Raises:
             UserError: the model has no chat template, or a broken one.
         """
-        if tokenizer.chat_template is None:
-            raise UserError(f"{tokenizer.origin}: the model has no chat template; choose an instruction-tuned one")
+        source, origin = tokenizer.chat_template, tokenizer.origin
+        if source is None:
+            raise UserError(f"{origin}: the model has no chat template; choose an instruction-tuned one")
         self.tokenizer = tokenizer
-        self._template = _compile(tokenizer.chat_template, tokenizer.origin)
+        self.template = ChatTemplate(source, origin, tokenizer.bos_token, tokenizer.eos_token)
         self.end_id = self._find_end_id()
+        ends = [tokenizer.backend.id_to_token(token) for token in sorted(tokenizer.eos_ids)]
+        self._turns = TurnFinder(self.template, [end for end in ends if end])
 
-    def render(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation_prompt: bool) -> str:
         """The conversation as text.
 
         Args:
             messages: in order.
+            tools: that the model may call.
             generation_prompt: whether the text ends where the assistant begins to reply.
 
         Raises:
             UserError: the template refuses the conversation.
         """
-        try:
-            return self._template.render(
-                messages=[{"role": message.role, "content": message.content} for message in messages],
-                add_generation_prompt=generation_prompt,
-                bos_token=self.tokenizer.bos_token,
-                eos_token=self.tokenizer.eos_token,
-            )
-        except (TemplateError, TypeError) as error:
-            raise UserError(f"{self.tokenizer.origin}: chat template: {error}") from error
+        return self.template.render(messages, tools, generation_prompt=generation_prompt).text
 
-    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of the conversation, up to where the assistant begins to reply."""
-        return self.tokenizer.encode(self.render(messages, generation_prompt=True))
+    def prompt_ids(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """Ids of the conversation, up to where the assistant begins to reply.
+
+        Raises:
+            UserError: the template refuses the conversation, or the prompt of an earlier reply is not a prefix of it.
+        """
+        turns = self._turns.find(messages, tools, generation_prompt=True)
+        self._turns.check_prompts(turns)
+        return conversation_ids(turns, self.tokenizer)
 
     def response_ids(self, reply: str) -> list[int]:
         """Ids of a reply with its end token.
@@ -70,6 +74,37 @@ class Chat:
     def reply_text(self, response: Sequence[int]) -> str:
         """Text of a response, without special tokens."""
         return self.tokenizer.decode(response)
+
+    def continuation_ids(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """Ids of what follows the last reply, up to where the assistant begins to reply again.
+
+        Sampled tokens stay as they are, and only what is new is tokenised: prompt, response and these ids together are
+        the prompt of the next turn.
+
+        Args:
+            messages: the whole conversation, with a reply in it and new messages after that.
+            tools: as in the first prompt.
+
+        Raises:
+            UserError: there is no reply, or the new messages change how the template writes what is before them.
+        """
+        turns = self._turns.find(messages, tools, generation_prompt=True)
+        if not turns.turns:
+            raise UserError("a conversation without a reply has no continuation; ask for its prompt")
+        self._turns.check_prompts(turns)
+        self._turns.check_verbatim(turns, messages)
+        return self.tokenizer.encode(turns.text[turns.turns[-1].after :])
+
+    def conversation(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Conversation:
+        """The whole conversation, with the tokens of each message.
+
+        Raises:
+            UserError: the template refuses the conversation, or it is not certain which tokens are the assistant's.
+        """
+        turns = self._turns.find(messages, tools)
+        self._turns.check_verbatim(turns, messages)
+        contents = dict(locate_contents(self.template, turns.text, messages, tools))
+        return tokenise(turns, contents, len(messages), self.tokenizer)
 
     def _find_end_id(self) -> int:
         """The end token that the template writes after a reply, or the tokenizer's own when it writes none."""
@@ -90,33 +125,10 @@ def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Grou
     Raises:
         UserError: a row is longer; the message names the first and counts all.
     """
-    examples = [Group(chat.prompt_ids(row.messages), [chat.response_ids(row.response)]) for row in rows]
+    examples = [Group(chat.prompt_ids(row.messages, row.tools), [chat.response_ids(row.response)]) for row in rows]
     lengths = {row.id: len(prompt) + len(response) for row, (prompt, (response,)) in zip(rows, examples, strict=True)}
     too_long = [row_id for row_id, length in lengths.items() if length > max_tokens]
     if too_long:
         first = f"row {too_long[0]} has {lengths[too_long[0]]} tokens"
         raise UserError(f"{first}, more than max_tokens = {max_tokens}; so have {len(too_long)} of {len(rows)} rows")
     return examples
-
-
-def _compile(source: str, origin: str) -> Template:
-    """Compile in a sandbox that can change nothing, with the functions that published templates expect.
-
-    The clock is left out: a prompt must not depend on the day.
-    """
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.globals["raise_exception"] = _raise_exception
-    environment.filters["tojson"] = _to_json
-    try:
-        return environment.from_string(source)
-    except TemplateError as error:
-        raise UserError(f"{origin}: chat template: {error}") from error
-
-
-def _raise_exception(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _to_json(value: JsonValue, indent: int | None = None) -> str:
-    """JSON as models were trained on it; the filter that Jinja brings would escape it for web pages."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -45,7 +45,7 @@ class Rollout:
 
 def make_prompts(rows: Sequence[Row], chat: Chat) -> list[Prompt]:
     """Every row's prompt, in the rows' order."""
-    return [Prompt(chat.prompt_ids(row.messages), row.answer, row.id) for row in rows]
+    return [Prompt(chat.prompt_ids(row.messages, row.tools), row.answer, row.id) for row in rows]
 
 
 def collect(

@@ -183,7 +183,7 @@ def test_what_is_no_checkpoint_is_refused(folder: Path) -> None:
 def test_a_gguf_file_of_another_family_or_without_its_sizes_is_refused(write_gguf: WriteGguf) -> None:
     with pytest.raises(UserError, match="GGUF architecture 'mamba' is not supported; supported are llama, qwen2"):
         load_decoder(write_gguf({"general.architecture": "mamba"}, {}))
-    with pytest.raises(UserError, match=r"unusable GGUF metadata: llama\.attention\.head_count is missing"):
+    with pytest.raises(UserError, match=r"unusable GGUF metadata: llama\.embedding_length is missing"):
         load_decoder(write_gguf({"general.architecture": "llama"}, EMBEDDING))
 
 

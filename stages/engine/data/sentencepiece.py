@@ -84,8 +84,11 @@ def _byte_pair(pieces: SentencePieces, texts: Sequence[str]) -> models.BPE:
 
 def _ways_to_merge(text: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """The pairs of known pieces that make the text, those of early pieces first."""
-    cuts = ((text[:at], text[at:]) for at in range(1, len(text)))
-    pairs = [(left, right) for left, right in cuts if left in ids and right in ids]
+    pairs = []
+    for at in range(1, len(text)):
+        left, right = text[:at], text[at:]
+        if left in ids and right in ids:
+            pairs.append((left, right))
     return sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]])) if len(pairs) > 1 else pairs
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from stages.contract import SourceRef
 from stages.errors import StorageError, TemperError, UserError
 from stages.sources.hf_snapshot import FILES, check_names, check_snapshot
+from stages.store.io_errors import io_errors
 
-PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
-FORM = re.compile(rf"hf://(?P<repo>{PART}/{PART})(@(?P<revision>[^@#?\s]+))?", flags=re.ASCII)
+PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
+FORM = re.compile(rf"hf://(?![^@]*(?:--|\.\.))(?P<repo>{PART}/{PART})(@(?P<revision>[^@#?\s]+))?", flags=re.ASCII)
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 REQUEST_SECONDS = 10.0
 SERVER_FAULT = 500
@@ -71,25 +72,26 @@ def _line(error: BaseException) -> str:
 
 
 def _not_cached(wanted: _Wanted, unreachable: _UnreachableError) -> TemperError:
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants
 
-    cause = unreachable.__cause__
     what_to_do = (
         f"and the cache {constants.HF_HUB_CACHE} lacks this revision or files of it; where there is a network, run: "
         f"hf download {wanted.repo} --revision {wanted.revision}"
     )
-    if isinstance(cause, errors.OfflineModeIsEnabled):
+    if constants.is_offline_mode():
         return UserError(f"source {wanted.uri}: HF_HUB_OFFLINE is set, {what_to_do}")
-    return StorageError(f"source {wanted.uri}: the Hub cannot be reached ({_line(cause or unreachable)}), {what_to_do}")
+    cause = _line(unreachable.__cause__ or unreachable)
+    return StorageError(f"source {wanted.uri}: the Hub cannot be reached ({cause}), {what_to_do}")
 
 
 def _commit(wanted: _Wanted) -> str:
     """What the revision is now or, where the Hub cannot be asked, when the cache last heard of it."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
+    offline = constants.is_offline_mode()
     try:
         with _hub_errors(wanted):
-            return HfApi().resolve_revision(wanted.repo, revision=wanted.revision).resolved
+            return HfApi().resolve_revision(wanted.repo, revision=wanted.revision, local_files_only=offline).resolved
     except _UnreachableError as unreachable:
         raise _not_cached(wanted, unreachable) from unreachable
 
@@ -135,14 +137,14 @@ class HubModels:
             UserError: the commit is gone, access to it is not granted, or it is no model with safetensors.
             StorageError: the Hub cannot be reached while files are lacking, or a cached file is damaged.
         """
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import constants, snapshot_download
         from huggingface_hub.utils import disable_progress_bars
 
         wanted = replace(_parse(source.uri), revision=source.digest.removeprefix("hf:"))
         if not sys.stderr.isatty():
             disable_progress_bars()
         try:
-            with _hub_errors(wanted):
+            with io_errors("write", Path(constants.HF_HUB_CACHE)), _hub_errors(wanted):
                 folder = Path(snapshot_download(wanted.repo, revision=wanted.revision, allow_patterns=list(FILES)))
         except _UnreachableError as unreachable:
             raise _not_cached(wanted, unreachable) from unreachable

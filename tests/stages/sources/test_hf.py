@@ -189,6 +189,13 @@ def test_an_index_that_is_none_is_named(cache: Path, offline: None, tmp_path: Pa
         open_source(SourceRef(uri="hf://org/tiny", digest=f"hf:{OLD}"), tmp_path)
 
 
+def test_a_cache_that_cannot_be_written_is_named(hub: dict[str, Repository], cache: Path, tmp_path: Path) -> None:
+    source = resolve("hf://org/tiny", HERE)
+    (cache / "models--org--tiny" / "blobs").write_text("a file where a folder is needed")
+    with pytest.raises(StorageError, match=f"cannot write {cache}: "):
+        open_source(source, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_damaged_file_is_named_by_the_place_to_delete_it_from(
     cache: Path, offline: None, tmp_path: Path, name: str
@@ -209,6 +216,8 @@ def test_a_damaged_file_is_named_by_the_place_to_delete_it_from(
         "hf://org/tiny#main",
         "hf://datasets/org/tiny",
         "hf://../tiny",
+        "hf://org/ti--ny",
+        "hf://org/tiny.",
     ],
 )
 def test_a_wrong_form_is_refused_before_anybody_is_asked(uri: str) -> None:

@@ -3,33 +3,22 @@
 Format: the GGUF specification of the ggml project, versions 2 and 3, little-endian.
 """
 
+import math
 import mmap
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
+from stages.engine.data.ggml_types import GGML_TYPES
+from stages.engine.data.gguf_values import Cursor, GgufValue
 from stages.errors import UserError
 
-GgufValue = int | float | bool | str | list[int] | list[float] | list[bool] | list[str]
-
 MAGIC = b"GGUF"
-STRING, ARRAY = 8, 9
-SCALARS = {
-    0: np.dtype("<u1"),
-    1: np.dtype("<i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    7: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
-}
+MAX_DIMS = 4
+ADVICE = "download it again, or convert the model anew"
+MIN_VALUE_BYTES, MIN_TENSOR_BYTES = 13, 32
+"""The least that a key with its value, and the place of a tensor, take."""
 
 
 @dataclass(frozen=True)
@@ -49,89 +38,96 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """An open file: metadata by key, tensors by name, and the mapped bytes."""
+    """An open file: metadata by key, tensors by name, the mapped bytes, and where it lies."""
 
     metadata: Mapping[str, GgufValue]
     tensors: Mapping[str, GgufTensor]
     data: mmap.mmap
-
-
-class _Cursor:
-    """Reads values one after another."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        self.at = 0
-
-    def scalar(self, dtype: np.dtype) -> int | float | bool:
-        value = np.frombuffer(self.data, dtype, 1, self.at)[0].item()
-        self.at += dtype.itemsize
-        return value
-
-    def count(self) -> int:
-        (value,) = struct.unpack_from("<Q", self.data, self.at)
-        self.at += 8
-        return value
-
-    def number(self) -> int:
-        (value,) = struct.unpack_from("<I", self.data, self.at)
-        self.at += 4
-        return value
-
-    def text(self) -> str:
-        size = self.count()
-        value = self.data[self.at : self.at + size].decode("utf-8", errors="replace")
-        self.at += size
-        return value
-
-    def value(self, kind: int) -> GgufValue:
-        if kind == STRING:
-            return self.text()
-        if kind != ARRAY:
-            return self.scalar(SCALARS[kind])
-        item, size = self.number(), self.count()
-        if item == STRING:
-            return [self.text() for _ in range(size)]
-        dtype = SCALARS[item]
-        values = np.frombuffer(self.data, dtype, size, self.at).tolist()
-        self.at += dtype.itemsize * size
-        return values
-
-    def tensor(self) -> tuple[str, GgufTensor]:
-        name = self.text()
-        sizes = [self.count() for _ in range(self.number())]
-        return name, GgufTensor(tuple(reversed(sizes)), self.number(), self.count())
+    path: Path
 
 
 def open_gguf(path: Path) -> GgufFile:
     """Maps a GGUF file and reads its header.
 
     Raises:
-        UserError: the file is not GGUF of version 2 or 3, or is cut off.
+        UserError: the file is not little-endian GGUF of version 2 or 3, is cut off or damaged, or has no place for its
+            tensors (all such tensors are named).
     """
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _read_header(data)
-    except (struct.error, ValueError, KeyError) as error:
-        raise UserError(f"{path}: not a readable GGUF file ({error}); download it again") from error
+        metadata, tensors = _read_header(data)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not a readable GGUF file ({error}); {ADVICE}") from error
+    problems = list(_misplaced(tensors, len(data)))
+    if problems:
+        raise UserError(f"{path}: not a readable GGUF file ({'; '.join(problems)}); {ADVICE}")
+    return GgufFile(metadata, tensors, data, path)
 
 
-def _read_header(data: mmap.mmap) -> GgufFile:
+def _read_header(data: mmap.mmap) -> tuple[dict[str, GgufValue], dict[str, GgufTensor]]:
     if data[:4] != MAGIC:
-        raise ValueError(f"starts with {data[:4]!r} and not with {MAGIC!r}")
-    cursor = _Cursor(data)
-    cursor.at = 4
-    version = cursor.number()
+        raise ValueError(f"it starts with {data[:4]!r} and not with {MAGIC!r}")
+    cursor = Cursor(data)
+    cursor.at = len(MAGIC)
+    _check_version(cursor.number())
+    num_tensors = cursor.num_items("tensors", MIN_TENSOR_BYTES)
+    num_values = cursor.num_items("values", MIN_VALUE_BYTES)
+    metadata = dict[str, GgufValue]()
+    for _ in range(num_values):
+        key = cursor.text()
+        if key in metadata:
+            raise ValueError(f"it holds the key {key} twice")
+        metadata[key] = cursor.value()
+    found = [_read_tensor(cursor) for _ in range(num_tensors)]
+    return metadata, _place(found, cursor.at, metadata.get("general.alignment", 32))
+
+
+def _check_version(version: int) -> None:
+    if version and not version & 0xFFFF:
+        raise ValueError("it is big-endian, expected little-endian")
     if version not in (2, 3):
-        raise ValueError(f"version {version}, expected 2 or 3")
-    num_tensors, num_values = cursor.count(), cursor.count()
-    metadata = {cursor.text(): cursor.value(cursor.number()) for _ in range(num_values)}
-    tensors = dict(cursor.tensor() for _ in range(num_tensors))
-    alignment = metadata.get("general.alignment", 32)
-    assert isinstance(alignment, int)
-    start = -(-cursor.at // alignment) * alignment
-    placed = {
-        name: GgufTensor(tensor.shape, tensor.quantization, start + tensor.offset) for name, tensor in tensors.items()
-    }
-    return GgufFile(metadata, placed, data)
+        raise ValueError(f"it has version {version}, expected 2 or 3")
+
+
+def _read_tensor(cursor: Cursor) -> tuple[str, GgufTensor]:
+    name, num_dims = cursor.text(), cursor.number()
+    if not 1 <= num_dims <= MAX_DIMS:
+        raise ValueError(f"tensor {name} has {num_dims} dimensions, expected 1 to {MAX_DIMS}")
+    sizes = [cursor.count() for _ in range(num_dims)]
+    return name, GgufTensor(tuple(reversed(sizes)), cursor.number(), cursor.count())
+
+
+def _place(found: list[tuple[str, GgufTensor]], header_bytes: int, alignment: GgufValue) -> dict[str, GgufTensor]:
+    """Tensors by name, with offsets from the start of the file: those stored are from the end of its header."""
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"general.alignment is {alignment!r}, expected a power of two")
+    start = -(-header_bytes // alignment) * alignment
+    placed = dict[str, GgufTensor]()
+    for name, tensor in found:
+        if name in placed:
+            raise ValueError(f"it holds the tensor {name} twice")
+        if tensor.offset % alignment:
+            raise ValueError(f"tensor {name} starts at {tensor.offset}, no multiple of {alignment}")
+        placed[name] = GgufTensor(tensor.shape, tensor.quantization, start + tensor.offset)
+    return placed
+
+
+def _misplaced(tensors: Mapping[str, GgufTensor], file_bytes: int) -> Iterator[str]:
+    """What keeps tensors from being read where they are said to lie; a type that ggml lacks is judged by its reader."""
+    extents = list[tuple[int, int, str]]()
+    for name, tensor in tensors.items():
+        kind = GGML_TYPES.get(tensor.quantization)
+        if kind is None:
+            continue
+        if tensor.shape[-1] % kind.block_size:
+            yield f"tensor {name} has rows of {tensor.shape[-1]} values, no multiple of {kind.name}'s {kind.block_size}"
+        num_bytes = math.prod(tensor.shape) // kind.block_size * kind.block_bytes
+        extents.append((tensor.offset, tensor.offset + num_bytes, name))
+        if tensor.offset + num_bytes > file_bytes:
+            yield f"tensor {name} ends at byte {tensor.offset + num_bytes}, but the file is cut off at {file_bytes}"
+    for (_, end, name), (start, _, following) in pairwise(sorted(extents)):
+        if end > start:
+            yield f"tensors {name} and {following} overlap"

@@ -1,63 +1,94 @@
-"""Tensors of a GGUF file as float32."""
+"""Tensors of a GGUF file, or rows of them, as floats."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from stages.engine.data.gguf import GgufFile, GgufTensor
+from stages.engine.data.ggml_types import GGML_TYPES
+from stages.engine.data.gguf import GgufFile
+from stages.engine.models.weights.ggml_blocks import DECODERS, Decode
 from stages.errors import UserError
 
-Blocks = UInt8[np.ndarray, "N bytes"]
+PIECE_VALUES = 1 << 17
+"""Decoded at a time: what is needed beside the result stays in a core's cache, however large the tensor is."""
 
 
-def _half(blocks: Blocks, start: int) -> Float[np.ndarray, "N 1"]:
-    return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
-
-
-def _q4_1(blocks: Blocks) -> Float[np.ndarray, "N 32"]:
-    """Scale and minimum as halves, then 32 nibbles: low halves first."""
-    packed = blocks[:, 4:]
-    nibbles = np.concatenate([packed & 15, packed >> 4], axis=1)
-    return nibbles * _half(blocks, 0) + _half(blocks, 2)
-
-
-def _q8_0(blocks: Blocks) -> Float[np.ndarray, "N 32"]:
-    """Scale as a half, then 32 signed bytes."""
-    return blocks[:, 2:].view(np.int8) * _half(blocks, 0)
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """How many bytes a block of values takes, and how to read blocks."""
-
-    block_size: int
-    block_bytes: int
-    decode: Callable[[Blocks], np.ndarray]
-
-
-QUANTIZATIONS: Mapping[int, Quantization] = {
-    0: Quantization(1, 4, lambda blocks: blocks.view("<f4")),
-    1: Quantization(1, 2, lambda blocks: blocks.view("<f2").astype(np.float32)),
-    3: Quantization(32, 20, _q4_1),
-    8: Quantization(32, 34, _q8_0),
-}
-
-
-def read_tensor(file: GgufFile, name: str) -> Float[np.ndarray, "..."]:
+def read_tensor(file: GgufFile, name: str, out: Float[np.ndarray, "..."] | None = None) -> Float[np.ndarray, "..."]:
     """Reads and dequantises one tensor.
 
+    Args:
+        file: the open file.
+        name: one of its tensors.
+        out: where to write it, in the tensor's shape and any type of float; a transposed view is filled as well as a
+            whole array. A new array of float32 when None.
+
     Raises:
-        UserError: the tensor's quantisation is not supported, or the file is cut off.
+        UserError: the tensor's quantisation is not one of those known here.
     """
-    tensor: GgufTensor = file.tensors[name]
-    kind = QUANTIZATIONS.get(tensor.quantization)
-    if kind is None:
-        raise UserError(f"tensor {name}: GGUF quantisation type {tensor.quantization} is not supported")
-    num_blocks = int(np.prod(tensor.shape)) // kind.block_size
-    end = tensor.offset + num_blocks * kind.block_bytes
-    if end > len(file.data):
-        raise UserError(f"tensor {name} ends at byte {end}, but the file has {len(file.data)}: it is cut off")
-    raw = np.frombuffer(file.data, np.uint8, num_blocks * kind.block_bytes, tensor.offset)
-    return kind.decode(raw.reshape(num_blocks, kind.block_bytes)).reshape(tensor.shape)
+    return read_rows(file, name, slice(None), out)
+
+
+def read_rows(
+    file: GgufFile, name: str, rows: slice, out: Float[np.ndarray, "..."] | None = None
+) -> Float[np.ndarray, "..."]:
+    """Reads and dequantises a slice of a tensor's first axis, without touching the bytes of other rows.
+
+    Args:
+        file: the open file.
+        name: one of its tensors.
+        rows: of its first axis, without a step.
+        out: as of `read_tensor`, in the slice's shape.
+
+    Raises:
+        UserError: the tensor's quantisation is not one of those known here.
+    """
+    tensor = file.tensors[name]
+    decode, block_size, block_bytes = _decoder(file, name)
+    start, stop, step = rows.indices(tensor.shape[0])
+    assert step == 1, "rows follow one another"
+    out = np.empty((max(stop - start, 0), *tensor.shape[1:]), np.float32) if out is None else out
+    assert out.shape == (max(stop - start, 0), *tensor.shape[1:]), f"{name}: a place of shape {out.shape}"
+    value = start * math.prod(tensor.shape[1:])
+    assert value % block_size == 0, f"{name}: row {start} starts within a block"
+    # Damaged scales may be infinite: whether values are numbers is judged by who reads them.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for piece in _pieces(out):
+            num_bytes = piece.size // block_size * block_bytes
+            at = tensor.offset + value // block_size * block_bytes
+            _write(decode, np.frombuffer(file.data, np.uint8, num_bytes, at), piece)
+            value += piece.size
+    return out
+
+
+def _decoder(file: GgufFile, name: str) -> tuple[Decode, int, int]:
+    """How to read a tensor's blocks, the values in one, and its bytes."""
+    number = file.tensors[name].quantization
+    kind = GGML_TYPES.get(number)
+    decode = None if kind is None else DECODERS.get(kind.name)
+    if kind is None or decode is None:
+        known = ", ".join(DECODERS)
+        found = f"type {number}, which is not known" if kind is None else f"type {kind.name}"
+        raise UserError(f"{file.path}: tensor {name} is of {found}; supported are {known}: convert the file to one")
+    return decode, kind.block_size, kind.block_bytes
+
+
+def _pieces(out: np.ndarray) -> Iterator[np.ndarray]:
+    """Runs of whole rows, in the file's order, as views."""
+    if out.ndim == 1:
+        yield out
+        return
+    for index in np.ndindex(out.shape[:-2]):
+        matrix = out[index]
+        num_rows = max(1, PIECE_VALUES // max(1, matrix.shape[1]))
+        yield from (matrix[row : row + num_rows] for row in range(0, len(matrix), num_rows))
+
+
+def _write(decode: Decode, raw: UInt8[np.ndarray, "bytes"], piece: Float[np.ndarray, "..."]) -> None:
+    if piece.dtype == np.float32 and piece.flags.c_contiguous:
+        decode(raw, piece.reshape(-1))
+        return
+    values = np.empty(piece.size, np.float32)
+    decode(raw, values)
+    piece[...] = values.reshape(piece.shape)

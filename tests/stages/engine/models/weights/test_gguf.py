@@ -1,62 +1,80 @@
-"""Quantised tensors, block by block."""
+"""Tensors and rows of a GGUF file."""
 
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from stages.engine.data.gguf import open_gguf
-from stages.engine.models.weights.gguf import read_tensor
+from stages.engine.data.gguf import GgufFile, open_gguf
+from stages.engine.models.weights.gguf import PIECE_VALUES, read_rows, read_tensor
 from stages.errors import UserError
 
 WriteGguf = Callable[..., Path]
-NIBBLES = bytes(low | (15 - low) << 4 for low in range(16))
-"""Values 0 to 15, then 15 to 0: the low halves come first."""
-SIGNED = np.arange(-16, 16, dtype=np.int8) * 8
+F32, Q4_0, Q8_0, I32 = 0, 2, 8, 26
 
 
-def read(path: Path, name: str = "t") -> np.ndarray:
-    return read_tensor(open_gguf(path), name)
+def counted(rows: int, width: int) -> tuple[bytes, np.ndarray]:
+    """A tensor in Q8_0 whose blocks hold one value each, counted up."""
+    num_blocks = rows * width // 32
+    content = b"".join(struct.pack("<e", block % 1000) + bytes([1]) * 32 for block in range(num_blocks))
+    return content, np.repeat(np.arange(num_blocks) % 1000, 32).reshape(rows, width).astype(np.float32)
 
 
-def test_floats_of_four_and_of_two_bytes_are_taken_as_they_are(write_gguf: WriteGguf) -> None:
-    values = np.array([[1.5, -2.0, 0.1], [3e4, -0.0, 6e-5]], np.float32)
-    path = write_gguf({}, {"t": ((2, 3), 0, values.tobytes()), "half": ((2, 3), 1, values.astype("<f2").tobytes())})
-    np.testing.assert_array_equal(read(path), values)
-    np.testing.assert_array_equal(read(path, "half"), values.astype(np.float16).astype(np.float32))
+@pytest.fixture
+def file(write_gguf: WriteGguf) -> GgufFile:
+    norm = np.arange(7, dtype="<f4")
+    content, _ = counted(6, 64)
+    tensors = {"norm": ((7,), F32, norm.tobytes()), "kernel": ((6, 64), Q8_0, content)}
+    return open_gguf(write_gguf({}, tensors | {"experts": ((3, 2, 64), Q8_0, content)}))
 
 
-def test_q4_1_is_scale_times_nibble_plus_minimum(write_gguf: WriteGguf) -> None:
-    blocks = struct.pack("<ee", 0.5, -3.0) + NIBBLES + struct.pack("<ee", 2.0, 0.25) + NIBBLES
-    tensor = read(write_gguf({}, {"t": ((2, 32), 3, blocks)}))
-    nibbles = np.array([*range(16), *reversed(range(16))], np.float32)
-    np.testing.assert_array_equal(tensor, [nibbles * 0.5 - 3.0, nibbles * 2.0 + 0.25])
-    assert tensor.dtype == np.float32
+def test_blocks_fill_a_tensor_row_by_row(file: GgufFile) -> None:
+    _, kernel = counted(6, 64)
+    np.testing.assert_array_equal(read_tensor(file, "kernel"), kernel)
+    np.testing.assert_array_equal(read_tensor(file, "experts"), kernel.reshape(3, 2, 64))
 
 
-def test_q8_0_is_scale_times_signed_byte(write_gguf: WriteGguf) -> None:
-    blocks = struct.pack("<e", 0.25) + SIGNED.tobytes() + struct.pack("<e", -1.0) + SIGNED[::-1].tobytes()
-    tensor = read(write_gguf({}, {"t": ((1, 64), 8, blocks)}))
-    np.testing.assert_array_equal(tensor, [[*(SIGNED * 0.25), *(SIGNED[::-1] * -1.0)]])
-    assert tensor.dtype == np.float32
+@pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 0), slice(4, None), slice(-2, 99)])
+def test_rows_are_those_of_the_whole_tensor(file: GgufFile, rows: slice) -> None:
+    for name in file.tensors:
+        np.testing.assert_array_equal(read_rows(file, name, rows), read_tensor(file, name)[rows])
 
 
-def test_blocks_fill_a_tensor_row_by_row(write_gguf: WriteGguf) -> None:
-    blocks = b"".join(struct.pack("<e", scale) + bytes([1]) * 32 for scale in range(6))
-    tensor = read(write_gguf({}, {"t": ((3, 64), 8, blocks)}))
-    assert tensor[:, ::32].tolist() == [[0, 1], [2, 3], [4, 5]]
+def test_rows_are_written_to_their_place_in_its_type_and_order(file: GgufFile) -> None:
+    _, kernel = counted(6, 64)
+    place = np.zeros((64, 8), ml_dtypes.bfloat16)
+    assert read_rows(file, "kernel", slice(2, 6), place[:, 3:7].T).base is not None
+    np.testing.assert_array_equal(place.astype(np.float32)[:, 3:7], kernel[2:].T)
+    assert not place[:, :3].any()
+    assert not place[:, 7:].any()
 
 
-def test_an_unknown_quantisation_is_refused_with_its_number(write_gguf: WriteGguf) -> None:
-    path = write_gguf({}, {"blk.0.attn_q.weight": ((1, 32), 2, bytes(18))})
-    with pytest.raises(UserError, match=r"blk\.0\.attn_q\.weight: GGUF quantisation type 2 is not supported"):
-        read(path, "blk.0.attn_q.weight")
+def test_the_rows_of_experts_are_written_transposed(file: GgufFile) -> None:
+    place = np.zeros((3, 64, 2), np.float32)
+    read_tensor(file, "experts", place.swapaxes(1, 2))
+    np.testing.assert_array_equal(place.swapaxes(1, 2), read_tensor(file, "experts"))
 
 
-def test_a_tensor_that_reaches_past_the_end_of_the_file_is_refused(write_gguf: WriteGguf) -> None:
-    path = write_gguf({}, {"t": ((4, 32), 8, bytes(4 * 34))})
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match="it is cut off"):
-        read(path)
+def test_a_tensor_of_many_pieces_is_read_whole(write_gguf: WriteGguf) -> None:
+    rows = 3 * PIECE_VALUES // 512 + 5
+    content, expected = counted(rows, 512)
+    file = open_gguf(write_gguf({}, {"t": ((rows, 512), Q8_0, content)}))
+    np.testing.assert_array_equal(read_tensor(file, "t"), expected)
+    place = np.empty((512, rows), np.float32)
+    read_tensor(file, "t", place.T)
+    np.testing.assert_array_equal(place.T, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(I32, "type I32"), (16, "type IQ2_XXS"), (99, "type 99, which is not known")]
+)
+def test_a_type_that_cannot_be_read_is_refused_with_those_that_can(
+    write_gguf: WriteGguf, kind: int, words: str
+) -> None:
+    path = write_gguf({}, {"blk.0.attn_q.weight": ((1, 256), kind, bytes(1024))})
+    with pytest.raises(UserError) as raised:
+        read_tensor(open_gguf(path), "blk.0.attn_q.weight")
+    assert str(raised.value).startswith(f"{path}: tensor blk.0.attn_q.weight is of {words}; supported are F64, F32")

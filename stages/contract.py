@@ -62,6 +62,15 @@ class SourceRef(Strict):
     """Content digest as `algorithm:hex`, from `stages.sources`."""
 
 
+class Quantization(Strict):
+    """How the linear layers of a frozen base's blocks are stored (QLoRA, arXiv 2305.14314)."""
+
+    kind: Literal["nf4", "int8", "int4"]
+    """Levels of a weight: 16 by the quantiles of a normal distribution, or evenly spaced ones in 8 or 4 bits."""
+    tile_size: Annotated[int, Field(ge=1)] = 64
+    """Inputs that share a scale; divides the number of inputs of every linear layer."""
+
+
 class Adapter(Strict):
     """A low-rank adapter beside the descriptor, in `file`."""
 

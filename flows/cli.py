@@ -54,6 +54,7 @@ COMMANDS = {
     "up": "start a Prefect server with its pages and a worker, until Ctrl-C",
     "deploy": "have a pipeline run by a worker, when asked from the pages or by its schedule",
     "lineage": "show what a result was made from, or what was made of it",
+    "fetch": "copy an output of a result, such as an exported model, to a folder",
     "gc": "delete what no alias, approval, recent run or unfinished work needs",
 }
 """Each is a module in `flows.commands`, loaded when it is called: to help takes no library."""

@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from flows.commands.arguments import add_file, load
-from pipelines.spec.nodes import Pipeline, StageNode
-from pipelines.spec.plan import make_plan
+from flows.commands.results import RESULT_HELP, find_result
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, SourceRef
 from stages.errors import UserError
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.lineage import Origin, TracedStage, trace_back, trace_forward
 from stages.store.moments import shown_time
 from stages.store.survey import Survey, survey
-from stages.store.targets import find_target
 
 KEY_SHOWN = 16
 
@@ -23,12 +21,7 @@ KEY_SHOWN = 16
 def add_arguments(parser: ArgumentParser) -> None:
     """The file, the result, and the direction."""
     add_file(parser)
-    parser.add_argument(
-        "target",
-        metavar="RESULT",
-        help="a stage of the pipeline, an alias, the first 8 or more characters of a key, each with /OUTPUT if wanted; "
-        "with --forward the digest of a source too",
-    )
+    parser.add_argument("target", metavar="RESULT", help=f"{RESULT_HELP}; with --forward the digest of a source too")
     parser.add_argument(
         "--forward", action="store_true", help="show what was made of it instead of what it was made from"
     )
@@ -44,7 +37,7 @@ def run(arguments: Namespace) -> int:
     pipeline = load(arguments)
     store = open_store(pipeline.store)
     found = survey(store)
-    target = _stage_target(pipeline, store, arguments.target) or find_target(store, found, arguments.target)
+    target = find_result(pipeline, store, found, arguments.target)
     stages = _trace(store, found, target, arguments.forward)
     if arguments.json:
         rows = [json.loads(stage.model_dump_json()) for stage in stages.values()]
@@ -52,18 +45,6 @@ def run(arguments: Namespace) -> int:
     else:
         print("\n".join(_forward(target, stages) if arguments.forward else _back(target.key or "", stages)))
     return 0
-
-
-def _stage_target(pipeline: Pipeline, store: ConditionalStore, text: str) -> Origin | None:
-    """An output of a stage of the pipeline as it is now."""
-    name, _, output = (text, "", "") if text in pipeline.nodes else text.rpartition("/")
-    node = pipeline.nodes.get(name)
-    if not isinstance(node, StageNode):
-        return None
-    key = make_plan(pipeline, store).nodes[name].key
-    if key is None:
-        raise UserError(f"{name}: its key is not known before what it depends on is committed")
-    return Origin(key=key, output=output or None)
 
 
 def _trace(store: ConditionalStore, found: Survey, target: Origin, forward: bool) -> dict[str, TracedStage]:

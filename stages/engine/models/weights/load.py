@@ -1,161 +1,123 @@
 """A decoder from a published checkpoint: a GGUF file, or a folder with `config.json` and safetensors."""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from safetensors import SafetensorError, safe_open
+from jax.sharding import Sharding
+from jaxtyping import Array, DTypeLike, Float, PyTree, Shaped
 
-from stages.engine.data.gguf import GgufFile, open_gguf
-from stages.engine.models.architecture import Architecture
-from stages.engine.models.families.catalog import FAMILIES, family_of_gguf
-from stages.engine.models.families.family import Family, GgufFacts, WeightName
-from stages.engine.models.families.fields import Fields
+from stages.engine.data.gguf import open_gguf
 from stages.engine.models.paths import dotted
 from stages.engine.models.transformer import Decoder
-from stages.engine.models.weights.gguf import read_tensor
+from stages.engine.models.weights.checkpoint import Checkpoint, Piece, Shape, check, is_kernel
+from stages.engine.models.weights.gguf_checkpoint import gguf_checkpoint
+from stages.engine.models.weights.hf import open_hf
+from stages.engine.models.weights.stack import DeviceStack, Finite, Layout, make_stack
 from stages.errors import UserError
 
-ROPE_FACTORS = "rope_freqs.weight"
-"""A GGUF tensor that is part of the architecture and no weight."""
+Placement: TypeAlias = Callable[[str, Shape], Sharding]
+"""From a weight's path and shape, layers stacked, to its place on devices."""
+
+Convert: TypeAlias = Callable[[Float[Array, "in out"]], PyTree[Shaped[Array, "..."]]]
+"""From one matrix of a kernel to the arrays that are kept of it, such as small integers and their scales."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """An opened checkpoint.
-
-    Attributes:
-        arch: the decoder's sizes.
-        names: tensors that it holds.
-        read: one tensor as float32, in the layout of Hugging Face files.
-        wanted: tensors of each weight of the decoder, in the order in which they are stacked.
-    """
-
-    path: Path
-    arch: Architecture
-    names: frozenset[str]
-    read: Callable[[str], np.ndarray]
-    wanted: dict[str, list[str]]
-
-
-def load_decoder(path: Path) -> Decoder:
-    """Loads a decoder in float32.
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Opens a `.gguf` file or a folder; no weights are read yet.
 
     Raises:
-        UserError: not a checkpoint of a known family, or tensors are missing or of the wrong shape (all are named).
+        UserError: not a checkpoint of a known family.
     """
-    checkpoint = _open_gguf_checkpoint(path) if path.suffix == ".gguf" else _open_hf_checkpoint(path)
-    model = nnx.eval_shape(lambda: Decoder(checkpoint.arch, rngs=nnx.Rngs(0)))
-    graph, state = nnx.split(model)
-    flat = {dotted(name): leaf for name, leaf in state.flat_state()}
-    expected = {name: leaf.get_value().shape for name, leaf in flat.items()}
-    weights = _read_all(checkpoint, expected)
-    loaded = [(name, leaf.replace(weights[dotted(name)])) for name, leaf in state.flat_state()]
-    return nnx.merge(graph, nnx.from_flat_state(dict(loaded)))
+    return gguf_checkpoint(open_gguf(path)) if path.suffix == ".gguf" else open_hf(path)
 
 
-def _read_all(checkpoint: Checkpoint, expected: dict[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    read = {name for names in checkpoint.wanted.values() for name in names}
-    problems = [f"{name} is missing" for name in sorted(read - checkpoint.names)]
-    problems += [f"{name} has no place in this family" for name in sorted(checkpoint.names - read) if _matters(name)]
-    if problems:
-        raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
-    weights: dict[str, jax.Array] = {}
-    for target, names in checkpoint.wanted.items():
-        parts = [_layout(target, checkpoint.read(name)) for name in names]
-        whole = expected[target]
-        shape = whole if len(names) == 1 and not target.startswith("blocks.") else whole[-parts[0].ndim :]
-        wrong = [(name, part.shape) for name, part in zip(names, parts, strict=True) if part.shape != shape]
-        problems += [f"{name} has shape {found}, expected {shape}" for name, found in wrong]
-        if not problems:
-            weights[target] = jnp.asarray(np.stack(parts).reshape(whole))
-    if problems:
-        raise UserError(f"{checkpoint.path}: " + "; ".join(problems))
-    return weights
+def load_decoder(path: Path, placement: Placement | None = None) -> Decoder:
+    """Opens a checkpoint and loads its decoder in float32.
+
+    Raises:
+        UserError: as of `open_checkpoint` and `load_weights`.
+    """
+    return load_weights(open_checkpoint(path), placement=placement)
 
 
-def _matters(name: str) -> bool:
-    """Whether a model without this tensor is another one: a copy of the embedding or of rotary frequencies is not."""
-    return not name.endswith(("lm_head.weight", "rotary_emb.inv_freq", ROPE_FACTORS))
+def load_weights(
+    checkpoint: Checkpoint,
+    *,
+    dtype: DTypeLike = jnp.float32,
+    placement: Placement | None = None,
+    convert: Mapping[str, Convert] = MappingProxyType({}),
+) -> Decoder:
+    """Reads all weights, in strips of matrices, to where they stay.
+
+    Args:
+        checkpoint: opened.
+        dtype: of the weights: float32 or bfloat16.
+        placement: of each weight; all are whole on the first device without it.
+        convert: kernels by path, such as `blocks.mlp.up_proj.kernel`, that are kept in another form. The arrays that
+            come of a matrix are stacked as matrices are, and what `convert` put them in takes the kernel's place; the
+            weight's placement is asked for each of them, by its shape.
+
+    Raises:
+        UserError: tensors are missing, unknown, of another shape or not readable, or hold values that are no numbers;
+            all are named.
+    """
+    graph, state = nnx.split(nnx.eval_shape(lambda: Decoder(checkpoint.arch, rngs=nnx.Rngs(0))))
+    shapes = {dotted(path): leaf.get_value().shape for path, leaf in state.flat_state()}
+    check(checkpoint, shapes)
+    finite, weights = list[Finite](), dict[str, PyTree]()
+    for path, pieces in checkpoint.pieces.items():
+        layout = Layout(shapes[path], np.dtype(dtype), len(pieces[0].lead), is_kernel(path))
+
+        def place(shape: Shape, path: str = path) -> Sharding | None:
+            return None if placement is None else placement(path, shape)
+
+        if path in convert:
+            weights[path], found = _load_converted(checkpoint, pieces, layout, place, convert[path])
+        else:
+            stack = make_stack(layout, place(layout.shape))
+            found = stack.fill(pieces, checkpoint.read)
+            weights[path] = stack.finish()
+        finite += found
+    _check_finite(checkpoint.path, finite)
+    loaded = [(path, leaf.replace(weights[dotted(path)])) for path, leaf in state.flat_state()]
+    return nnx.merge(graph, nnx.from_flat_state(loaded))
 
 
-def _layout(target: str, tensor: np.ndarray) -> np.ndarray:
-    return tensor.swapaxes(-1, -2) if target.endswith(".kernel") else tensor
+def _load_converted(
+    checkpoint: Checkpoint,
+    pieces: Sequence[Piece],
+    layout: Layout,
+    place: Callable[[Shape], Sharding | None],
+    convert: Convert,
+) -> tuple[PyTree[Shaped[Array, "..."]], list[Finite]]:
+    """A weight in another form: only one of its matrices is ever there in full."""
+    finite, stacks = list[Finite](), list[DeviceStack]()
+    outer, one = (
+        layout.shape[: layout.num_stacked],
+        Layout(layout.shape[layout.num_stacked :], layout.dtype, 0, transposed=True),
+    )
+    structure = None
+    for piece in pieces:
+        matrix = make_stack(one, None)
+        finite += matrix.fill([piece._replace(lead=())], checkpoint.read)
+        parts, structure = jax.tree.flatten(convert(matrix.finish()))
+        if not stacks:
+            layouts = [Layout((*outer, *part.shape), part.dtype, len(outer), transposed=False) for part in parts]
+            stacks = [DeviceStack(layout, place(layout.shape)) for layout in layouts]
+        for stack, part in zip(stacks, parts, strict=True):
+            stack.put(piece.lead, part)
+    assert structure is not None
+    return jax.tree.unflatten(structure, [stack.finish() for stack in stacks]), finite
 
 
-def weight_names(family: Family, arch: Architecture) -> list[WeightName]:
-    """The tensors that this decoder has."""
-    return [name for name in family.weights if not (arch.tied_embeddings and name.path.startswith("lm_head."))]
-
-
-def _expand(template: str, arch: Architecture) -> list[str]:
-    """Names of all layers, and of all experts of each layer, where the template has places for their numbers."""
-    layers = range(arch.num_layers) if "{layer}" in template else range(1)
-    experts = range(arch.experts.count) if arch.experts and "{expert}" in template else range(1)
-    return [template.format(layer=layer, expert=expert) for layer in layers for expert in experts]
-
-
-def _open_gguf_checkpoint(path: Path) -> Checkpoint:
-    file = open_gguf(path)
-    kind = str(file.metadata.get("general.architecture"))
-    family = family_of_gguf(kind)
-    if family is None:
-        known = ", ".join(each.gguf_name for each in FAMILIES.values())
-        raise UserError(f"{path}: GGUF architecture {kind!r} is not supported; supported are {known}")
-    try:
-        arch = family.from_gguf(Fields(file.metadata, f"{kind}."), _gguf_facts(file))
-    except ValueError as error:
-        raise UserError(f"{path}: unusable GGUF metadata: {error}") from error
-    weights = weight_names(family, arch)
-    forms = {name: weight for weight in weights for name in _expand(weight.gguf, arch)}
-
-    def read(name: str) -> np.ndarray:
-        tensor, weight = read_tensor(file, name), forms[name]
-        if weight.gguf_form == "interleaved":
-            return _split_halves(tensor, tensor.shape[0] // arch.head_size)
-        return tensor - 1 if weight.gguf_form == "plus_one" else tensor
-
-    wanted = {weight.path: _expand(weight.gguf, arch) for weight in weights}
-    return Checkpoint(path, arch, frozenset(file.tensors), read, wanted)
-
-
-def _gguf_facts(file: GgufFile) -> GgufFacts:
-    if "token_embd.weight" not in file.tensors:
-        raise ValueError("the tensor token_embd.weight is missing")
-    factors = read_tensor(file, ROPE_FACTORS) if ROPE_FACTORS in file.tensors else None
-    return GgufFacts(file.tensors["token_embd.weight"].shape[0], "output.weight" not in file.tensors, factors)
-
-
-def _split_halves(tensor: np.ndarray, heads: int) -> np.ndarray:
-    """From rows (x0, y0, x1, y1, …) within each head to (x0, x1, …, y0, y1, …), the layout that `rope` rotates."""
-    return tensor.reshape(heads, -1, 2, tensor.shape[-1]).swapaxes(1, 2).reshape(tensor.shape)
-
-
-def _open_hf_checkpoint(path: Path) -> Checkpoint:
-    config_file, shards = path / "config.json", sorted(path.glob("*.safetensors"))
-    if not config_file.is_file() or not shards:
-        raise UserError(f"{path}: expected a .gguf file, or a folder with config.json and *.safetensors")
-    try:
-        config = json.loads(config_file.read_text())
-        if not isinstance(config, dict):
-            raise ValueError("config.json holds no object")
-        family = FAMILIES.get(str(config.get("model_type")))
-        if family is None:
-            kind, known = config.get("model_type"), ", ".join(FAMILIES)
-            raise UserError(f"{config_file}: model_type {kind!r} is not supported; supported are {known}")
-        arch = family.from_hf(Fields(config))
-        files = [safe_open(shard, framework="numpy") for shard in shards]
-    except (ValueError, SafetensorError) as error:
-        raise UserError(f"{path}: unusable checkpoint: {error}") from error
-    where = {name: file for file in files for name in file.keys()}  # noqa: SIM118
-
-    def read(name: str) -> np.ndarray:
-        return np.asarray(where[name].get_tensor(name), dtype=np.float32)
-
-    wanted = {weight.path: _expand(weight.hf, arch) for weight in weight_names(family, arch)}
-    return Checkpoint(path, arch, frozenset(where), read, wanted)
+def _check_finite(path: Path, finite: Sequence[Finite]) -> None:
+    flags = jax.device_get([flag for _, flag in finite])
+    bad = dict.fromkeys(piece.name for (piece, _), flag in zip(finite, flags, strict=True) if not flag)
+    if bad:
+        raise UserError(f"{path}: NaN or infinite values in {', '.join(bad)}")

@@ -50,8 +50,8 @@ def open_gguf(path: Path) -> GgufFile:
     """Maps a GGUF file and reads its header.
 
     Raises:
-        UserError: the file is not little-endian GGUF of version 2 or 3, is cut off or damaged, or has no place for its
-            tensors (all such tensors are named).
+        UserError: the file is not little-endian GGUF of version 2 or 3, is cut off or damaged, or has tensors that lie
+            where they cannot (all are named).
     """
     try:
         with path.open("rb") as file:
@@ -126,8 +126,11 @@ def _misplaced(tensors: Mapping[str, GgufTensor], file_bytes: int) -> Iterator[s
             yield f"tensor {name} has rows of {tensor.shape[-1]} values, no multiple of {kind.name}'s {kind.block_size}"
         num_bytes = math.prod(tensor.shape) // kind.block_size * kind.block_bytes
         extents.append((tensor.offset, tensor.offset + num_bytes, name))
-        if tensor.offset + num_bytes > file_bytes:
-            yield f"tensor {name} ends at byte {tensor.offset + num_bytes}, but the file is cut off at {file_bytes}"
-    for (_, end, name), (start, _, following) in pairwise(sorted(extents)):
+    extents.sort()
+    for (_, end, name), (start, _, following) in pairwise(extents):
         if end > start:
             yield f"tensors {name} and {following} overlap"
+    beyond = [(end, name) for _, end, name in extents if end > file_bytes]
+    if beyond:
+        end, name = beyond[0]
+        yield f"cut off at byte {file_bytes}: tensor {name} ends at {end}; {len(beyond)} in all are not whole"

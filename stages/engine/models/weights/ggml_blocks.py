@@ -36,22 +36,18 @@ class Groups(NamedTuple):
     minima: Float[np.ndarray, "N G"] | None = None
 
 
-def _layout(*fields: tuple[str, str] | tuple[str, str, int | tuple[int, ...]]) -> np.dtype:
-    return np.dtype(list(fields))
-
-
 HALF = "<f2"
-Q4_0 = _layout(("scale", HALF), ("low", "u1", 16))
-Q4_1 = _layout(("scale", HALF), ("minimum", HALF), ("low", "u1", 16))
-Q5_0 = _layout(("scale", HALF), ("high", "u1", 4), ("low", "u1", 16))
-Q5_1 = _layout(("scale", HALF), ("minimum", HALF), ("high", "u1", 4), ("low", "u1", 16))
-Q8_0 = _layout(("scale", HALF), ("integers", "i1", 32))
-Q2_K = _layout(("scales", "u1", 16), ("low", "u1", (2, 32)), ("scale", HALF), ("minimum", HALF))
-Q3_K = _layout(("high", "u1", 32), ("low", "u1", (2, 32)), ("scales", "u1", 12), ("scale", HALF))
-Q4_K = _layout(("scale", HALF), ("minimum", HALF), ("scales", "u1", 12), ("low", "u1", (4, 32)))
-Q5_K = _layout(("scale", HALF), ("minimum", HALF), ("scales", "u1", 12), ("high", "u1", 32), ("low", "u1", (4, 32)))
-Q6_K = _layout(("low", "u1", (2, 64)), ("high", "u1", (2, 32)), ("scales", "i1", 16), ("scale", HALF))
-IQ4_XS = _layout(("scale", HALF), ("scales_high", "<u2"), ("scales_low", "u1", (4, 1)), ("low", "u1", (8, 16)))
+Q4_0 = np.dtype([("scale", HALF), ("low", "u1", 16)])
+Q4_1 = np.dtype([("scale", HALF), ("minimum", HALF), ("low", "u1", 16)])
+Q5_0 = np.dtype([("scale", HALF), ("high", "u1", 4), ("low", "u1", 16)])
+Q5_1 = np.dtype([("scale", HALF), ("minimum", HALF), ("high", "u1", 4), ("low", "u1", 16)])
+Q8_0 = np.dtype([("scale", HALF), ("integers", "i1", 32)])
+Q2_K = np.dtype([("scales", "u1", 16), ("low", "u1", (2, 32)), ("scale", HALF), ("minimum", HALF)])
+Q3_K = np.dtype([("high", "u1", 32), ("low", "u1", (2, 32)), ("scales", "u1", 12), ("scale", HALF)])
+Q4_K = np.dtype([("scale", HALF), ("minimum", HALF), ("scales", "u1", 12), ("low", "u1", (4, 32))])
+Q5_K = np.dtype([("scale", HALF), ("minimum", HALF), ("scales", "u1", 12), ("high", "u1", 32), ("low", "u1", (4, 32))])
+Q6_K = np.dtype([("low", "u1", (2, 64)), ("high", "u1", (2, 32)), ("scales", "i1", 16), ("scale", HALF)])
+IQ4_XS = np.dtype([("scale", HALF), ("scales_high", "<u2"), ("scales_low", "u1", (4, 1)), ("low", "u1", (8, 16))])
 
 
 def _split(packed: np.ndarray, bits: int) -> UInt8[np.ndarray, "..."]:
@@ -61,6 +57,7 @@ def _split(packed: np.ndarray, bits: int) -> UInt8[np.ndarray, "..."]:
 
 
 def _halves(values: np.ndarray) -> Float[np.ndarray, "N 1"]:
+    """Floats of two bytes, one for each block."""
     return values.astype(np.float32)[:, None]
 
 
@@ -74,7 +71,7 @@ def _q5(blocks: np.ndarray) -> UInt8[np.ndarray, "N 1 32"]:
     return _q4(blocks) | (high << 4)[:, None]
 
 
-def _less(integers: np.ndarray, middle: int) -> Integer[np.ndarray, "..."]:
+def _signed(integers: np.ndarray, middle: int) -> Integer[np.ndarray, "..."]:
     """Signed integers from those stored, which are larger by half of their range."""
     return integers.view(np.int8) - np.int8(middle)
 
@@ -109,20 +106,20 @@ def _q3_k(blocks: np.ndarray) -> Groups:
     """A third bit that is set means that 4 is not taken off."""
     integers = _split(blocks["low"], 2).reshape(-1, 16, 16) | (_split(blocks["high"], 1).reshape(-1, 16, 16) << 2)
     low, high = _split(blocks["scales"][:, :8], 4), _split(blocks["scales"][:, 8:], 2)
-    scales = _less(low.reshape(-1, 16) | (high.reshape(-1, 16) << 4), 32)
-    return Groups(_less(integers, 4), _halves(blocks["scale"]) * scales)
+    scales = _signed(low.reshape(-1, 16) | (high.reshape(-1, 16) << 4), 32)
+    return Groups(_signed(integers, 4), _halves(blocks["scale"]) * scales)
 
 
 def _q6_k(blocks: np.ndarray) -> Groups:
     low, high = _split(blocks["low"], 4).reshape(-1, 16, 16), _split(blocks["high"], 2).reshape(-1, 16, 16)
-    return Groups(_less(low | (high << 4), 32), _halves(blocks["scale"]) * blocks["scales"])
+    return Groups(_signed(low | (high << 4), 32), _halves(blocks["scale"]) * blocks["scales"])
 
 
 def _iq4_xs(blocks: np.ndarray) -> Groups:
     low = _split(blocks["scales_low"], 4).reshape(-1, 8)
     high = (blocks["scales_high"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
     integers = IQ4_VALUES[_split(blocks["low"], 4)].reshape(-1, 8, 32)
-    return Groups(integers, _halves(blocks["scale"]) * _less(low | (high << 4), 32))
+    return Groups(integers, _halves(blocks["scale"]) * _signed(low | (high << 4), 32))
 
 
 def _quantised(layout: np.dtype, unpack: Callable[[np.ndarray], Groups]) -> Decode:
@@ -154,9 +151,9 @@ DECODERS: Mapping[str, Decode] = {
     "F32": _plain("<f4"),
     "F16": _plain(HALF),
     "BF16": _bfloat16,
-    "Q4_0": _quantised(Q4_0, lambda blocks: Groups(_less(_q4(blocks), 8), _halves(blocks["scale"]))),
+    "Q4_0": _quantised(Q4_0, lambda blocks: Groups(_signed(_q4(blocks), 8), _halves(blocks["scale"]))),
     "Q4_1": _quantised(Q4_1, lambda blocks: Groups(_q4(blocks), _halves(blocks["scale"]), _halves(blocks["minimum"]))),
-    "Q5_0": _quantised(Q5_0, lambda blocks: Groups(_less(_q5(blocks), 16), _halves(blocks["scale"]))),
+    "Q5_0": _quantised(Q5_0, lambda blocks: Groups(_signed(_q5(blocks), 16), _halves(blocks["scale"]))),
     "Q5_1": _quantised(Q5_1, lambda blocks: Groups(_q5(blocks), _halves(blocks["scale"]), _halves(blocks["minimum"]))),
     "Q8_0": _quantised(Q8_0, lambda blocks: Groups(blocks["integers"][:, None], _halves(blocks["scale"]))),
     "Q2_K": _quantised(Q2_K, _q2_k),

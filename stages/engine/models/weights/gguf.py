@@ -51,7 +51,7 @@ def read_rows(
     out = np.empty((max(stop - start, 0), *tensor.shape[1:]), np.float32) if out is None else out
     assert out.shape == (max(stop - start, 0), *tensor.shape[1:]), f"{name}: a place of shape {out.shape}"
     value = start * math.prod(tensor.shape[1:])
-    assert value % block_size == 0, f"{name}: row {start} starts within a block"
+    assert value % block_size == out.size % block_size == 0, f"{name}: {rows} cuts a block"
     # Damaged scales may be infinite: whether values are numbers is judged by who reads them.
     with np.errstate(over="ignore", invalid="ignore"):
         for piece in _pieces(out):

@@ -154,12 +154,19 @@ def test_what_no_file_holds_is_refused_in_words(tmp_path: Path, content: bytes, 
 
 
 def test_all_tensors_without_a_place_are_named_at_once(tmp_path: Path) -> None:
-    tensors = [tensor("a", 0, (32,)), tensor("b", 64), tensor("c", 128, (33,), Q4_0), tensor("d", HUGE)]
+    tensors = [
+        tensor("a", 0, (32,)),
+        tensor("b", 64),
+        tensor("c", 128, (33,), Q4_0),
+        *(tensor(name, HUGE) for name in "de"),
+    ]
+    content = container(tensors=tensors)
     with pytest.raises(UserError) as raised:
-        open_gguf(write(tmp_path, container(tensors=tensors)))
+        open_gguf(write(tmp_path, content))
     for message in (
         "tensors a and b overlap",
         "tensor c has rows of 33 values, no multiple of Q4_0's 32",
-        "tensor d ends at byte",
+        "tensors d and e overlap",
+        f"cut off at byte {len(content)}: tensor d ends at {HUGE + len(content) - 160 + 32}; 2 in all are not whole",
     ):
         assert message in str(raised.value)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
-from jaxtyping import Array, Bool, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from stages.engine.models.weights.cast import all_finite
 from stages.engine.models.weights.checkpoint import Piece, Shape
@@ -193,8 +193,10 @@ class DeviceStack:
         return enumerate(index for _, index in self._indices)
 
     def _write(self, number: int, lead: Shape, row: int, values: Shaped[np.ndarray | Array, "..."]) -> Bool[Array, ""]:
+        own = (row, *(0,) * (values.ndim - 1))
+        start = np.array((*lead, *(own[::-1] if self._layout.transposed else own)), np.int32)
         moved = jax.device_put(values, self._indices[number][0])
-        self._parts[number], finite = _write(self._parts[number], moved, lead, row, transposed=self._layout.transposed)
+        self._parts[number], finite = _write(self._parts[number], moved, start, transposed=self._layout.transposed)
         return finite
 
     def finish(self) -> Shaped[Array, "..."]:
@@ -204,13 +206,12 @@ class DeviceStack:
 
 @partial(jax.jit, donate_argnums=0, static_argnames="transposed")
 def _write(
-    part: Shaped[Array, "..."], values: Shaped[Array, "..."], lead: tuple[int, ...], row: int, *, transposed: bool
-) -> tuple[Shaped[Array, "..."], Bool[Array, ""]]:
-    """The part with these rows of a matrix in it, and whether they are all numbers."""
-    start = [row, *[0] * (values.ndim - 1)]
-    values, start = (values.swapaxes(-1, -2), start[::-1]) if transposed else (values, start)
-    whole = values.reshape((1,) * len(lead) + values.shape)
-    return jax.lax.dynamic_update_slice(part, whole, (*lead, *start)), jnp.isfinite(values).all()
+    part: Shaped[Array, "*shape"], values: Shaped[Array, "..."], start: Int[Array, " axis"], *, transposed: bool
+) -> tuple[Shaped[Array, "*shape"], Bool[Array, ""]]:
+    """The part with these values from `start` on, and whether they are all numbers."""
+    values = values.swapaxes(-1, -2) if transposed else values
+    whole = values.reshape((1,) * (part.ndim - values.ndim) + values.shape)
+    return jax.lax.dynamic_update_slice(part, whole, tuple(start)), jnp.isfinite(values).all()
 
 
 def make_stack(layout: Layout, sharding: Sharding | None) -> HostStack | DeviceStack:

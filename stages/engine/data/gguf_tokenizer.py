@@ -28,18 +28,19 @@ def tokenizer_from_gguf(metadata: Mapping[str, GgufValue], origin: str) -> Token
     """
     fields = _Fields(metadata, origin)
     kind = fields.text("tokenizer.ggml.model")
+    if kind not in ("gpt2", "llama"):
+        raise UserError(f"{origin}: tokenizer.ggml.model is {kind!r}, supported are gpt2 and llama")
     tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
     kinds = [int(token_type) for token_type in fields.items("tokenizer.ggml.token_type", len(tokens))]
-    if kind == "llama":
-        backend, starts_with_bos = _sentencepiece(fields, tokens, kinds), True
-    elif kind == "gpt2":
-        backend, starts_with_bos = _byte_level_bpe(fields, tokens, kinds)
-    else:
-        raise UserError(f"{origin}: tokenizer.ggml.model is {kind!r}, supported are gpt2 and llama")
-    ids = {name: fields.token_id(f"tokenizer.ggml.{name}_token_id", tokens) for name in ("eos", "bos", "padding")}
-    eos_id, bos_id, pad_id = ids["eos"], ids["bos"], ids["padding"]
+    eos_id, bos_id, pad_id = (
+        fields.token_id(f"tokenizer.ggml.{name}_token_id", tokens) for name in ("eos", "bos", "padding")
+    )
     if eos_id is None:
         raise UserError(f"{origin}: tokenizer.ggml.eos_token_id is missing")
+    if kind == "llama":
+        backend, starts_with_bos = _sentencepiece(fields, tokens, kinds), True
+    else:
+        backend, starts_with_bos = _byte_level_bpe(fields, tokens, kinds)
     if bos_id is not None and fields.flag("tokenizer.ggml.add_bos_token", default=starts_with_bos):
         start_with(backend, tokens[bos_id], bos_id)
     template = metadata.get("tokenizer.chat_template")
@@ -129,19 +130,16 @@ def _byte_level_bpe(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]
 
 
 def _merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    merges = [_split_merge(str(merge)) for merge in fields.items("tokenizer.ggml.merges")]
-    for left, right in merges:
+    merges = []
+    for merge in fields.items("tokenizer.ggml.merges"):
+        left, _, right = str(merge).partition(" ")
         if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
             raise UserError(
                 f"{fields.origin}: tokenizer.ggml.merges joins {left!r} and {right!r}; tokenizer.ggml.tokens lacks one "
                 "of them or what they make"
             )
+        merges.append((left, right))
     return merges
-
-
-def _split_merge(merge: str) -> tuple[str, str]:
-    left, _, right = merge.partition(" ")
-    return left, right
 
 
 def _turn_ends(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]) -> list[int]:

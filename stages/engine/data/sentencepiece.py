@@ -75,21 +75,26 @@ def _byte_pair(pieces: SentencePieces, texts: Sequence[str]) -> models.BPE:
     )
     return models.BPE(
         vocab=ids,
-        merges=[merge for token_id in by_rank for merge in _ways_to_merge(texts[token_id], ids)],
+        merges=_merges([texts[token_id] for token_id in by_rank], ids),
         unk_token=texts[pieces.kinds.index(UNKNOWN)],
         fuse_unk=True,
         byte_fallback=BYTE in pieces.kinds,
     )
 
 
-def _ways_to_merge(text: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs of known pieces that make the text, those of early pieces first."""
-    pairs = []
-    for at in range(1, len(text)):
-        left, right = text[:at], text[at:]
-        if left in ids and right in ids:
-            pairs.append((left, right))
-    return sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]])) if len(pairs) > 1 else pairs
+def _merges(texts: Sequence[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs of known pieces that make each text, those of early pieces first."""
+    merges: list[tuple[str, str]] = []
+    for text in texts:
+        pairs = []
+        for at in range(1, len(text)):
+            left, right = text[:at], text[at:]
+            if left in ids and right in ids:
+                pairs.append((left, right))
+        if len(pairs) > 1:
+            pairs.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += pairs
+    return merges
 
 
 def _normalizers(pieces: SentencePieces) -> Iterator[normalizers.Normalizer]:

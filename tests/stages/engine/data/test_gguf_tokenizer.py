@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from stages.engine.data.gguf import GgufValue
 from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
+from stages.engine.data.sentencepiece import sentencepiece_backend
+from stages.engine.data.sentencepiece_file import read_sentencepiece
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
 
@@ -62,6 +65,54 @@ def test_an_end_of_turn_token_ends_a_response_too(gguf_metadata: Mapping[str, Gg
     tokenizer = tokenizer_from_gguf({**gguf_metadata, "tokenizer.ggml.eot_token_id": 0}, "model.gguf")
     assert tokenizer.eos_ids == {0, 2}
     assert tokenizer.eos_id == 2
+
+
+@pytest.fixture
+def scored() -> dict[str, GgufValue]:
+    """Metadata of a vocabulary with scores, as converters make it from a SentencePiece model."""
+    pieces = read_sentencepiece(Path(__file__).parent / "sentencepiece" / "bpe.model").pieces
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": list(pieces.texts),
+        "tokenizer.ggml.scores": list(pieces.scores),
+        "tokenizer.ggml.token_type": list(pieces.kinds),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+    }
+
+
+def test_scores_give_the_ids_of_the_model_that_they_are_from(scored: dict[str, GgufValue]) -> None:
+    pieces = read_sentencepiece(Path(__file__).parent / "sentencepiece" / "bpe.model").pieces
+    tokenizer, backend = tokenizer_from_gguf(scored, "x.gguf"), sentencepiece_backend(pieces)
+    for text in ("", " the quick", "naïve café\t12", "漢字 😁", "a<sep>b[INST]"):
+        assert tokenizer.encode(text) == backend.encode(text, add_special_tokens=False).ids
+        assert tokenizer.decode(tokenizer.encode(text), skip_special=False) == text.replace("b[", " b[")
+    assert tokenizer.backend.encode("the").ids == [1, *tokenizer.encode("the")]
+
+
+def test_text_begins_without_a_space_where_the_file_says_so(scored: dict[str, GgufValue]) -> None:
+    tokenizer = tokenizer_from_gguf({**scored, "tokenizer.ggml.add_space_prefix": False}, "x.gguf")
+    assert tokenizer.backend.encode("the", add_special_tokens=False).tokens[0] != "▁the"
+    assert tokenizer.decode(tokenizer.encode(" the")) == " the"
+
+
+def test_an_unknown_token_that_the_file_calls_a_control_token_is_found_by_its_id(scored: dict[str, GgufValue]) -> None:
+    kinds = scored["tokenizer.ggml.token_type"]
+    assert isinstance(kinds, list)
+    tokenizer = tokenizer_from_gguf({**scored, "tokenizer.ggml.token_type": [3, *(int(k) for k in kinds[1:])]}, "x")
+    assert tokenizer.encode("the fox") == tokenizer_from_gguf(scored, "x").encode("the fox")
+
+
+@pytest.mark.parametrize(("eot", "ends"), [(None, {2, 3}), (4, {2, 4})])
+def test_a_known_token_ends_a_turn_only_if_the_file_names_none(
+    scored: dict[str, GgufValue], eot: int | None, ends: set[int]
+) -> None:
+    tokens = scored["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    scored["tokenizer.ggml.tokens"] = ["<end_of_turn>" if token == "[INST]" else str(token) for token in tokens]
+    if eot is not None:
+        scored["tokenizer.ggml.eot_token_id"] = eot
+    assert tokenizer_from_gguf(scored, "x.gguf").eos_ids == ends
 
 
 @pytest.mark.parametrize(

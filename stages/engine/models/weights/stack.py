@@ -144,6 +144,14 @@ class HostStack:
                 view[...] = strip[:, *places[number].columns]
         return piece, all_finite(strip)
 
+    def put(self, lead: Shape, values: Shaped[np.ndarray | Array, "..."]) -> None:
+        """Writes one matrix or vector, in the layout of the stack."""
+        array = np.asarray(values)
+        for number, index in enumerate(self._distinct):
+            place = _place(self._layout, index, lead)
+            if place is not None:
+                self._memory[number][place.lead] = array[place.rows, *place.columns]
+
     def _view(self, number: int, place: _Place, rows: slice) -> Shaped[np.ndarray, "..."]:
         """Memory for these rows, in the layout of files."""
         own = self._memory[number][place.lead]
@@ -182,8 +190,8 @@ class DeviceStack:
                     found.append((piece, self._write(number, place.lead, rows.start - place.rows.start, values)))
         return found
 
-    def put(self, lead: Shape, values: Shaped[Array, "..."]) -> None:
-        """Writes one matrix or vector that is on a device, in the layout of the stack."""
+    def put(self, lead: Shape, values: Shaped[np.ndarray | Array, "..."]) -> None:
+        """Writes one matrix or vector, in the layout of the stack."""
         for number, index in self._numbered():
             place = _place(self._layout, index, lead)
             if place is not None:

@@ -11,7 +11,7 @@ from stage_trial import TINY
 
 from stages.engine.models.weights import stack as stack_module
 from stages.engine.models.weights.checkpoint import Piece, is_kernel
-from stages.engine.models.weights.load import load_decoder, load_weights, open_checkpoint
+from stages.engine.models.weights.load import load_decoder, open_checkpoint, read_weights
 from stages.engine.models.weights.stack import DeviceStack, HostStack, Layout
 
 LAYERS, IN, OUT = 4, 8, 16
@@ -74,12 +74,11 @@ def test_a_decoder_is_divided_as_it_is_read(mesh: Mesh) -> None:
 
     path = "blocks.mlp.down_proj.kernel"
     divided, whole = load_decoder(TINY, place), load_decoder(TINY)
-    converted = load_weights(open_checkpoint(TINY), placement=place, convert={path: halves})
+    converted = read_weights(open_checkpoint(TINY), placement=place, convert={path: halves})
     kernel = whole.blocks.mlp.down_proj.kernel[...]
     for one, other in zip(jax.tree.leaves(nnx.state(divided)), jax.tree.leaves(nnx.state(whole)), strict=True):
         np.testing.assert_array_equal(one, other)
     assert divided.blocks.mlp.down_proj.kernel[...].addressable_shards[0].data.size == kernel.size // 4
-    parts = converted.blocks.mlp.down_proj.kernel.get_value()
-    assert parts["doubled"].addressable_shards[0].data.size == kernel.size // 4
-    np.testing.assert_array_equal(parts["doubled"], 2 * kernel)
-    np.testing.assert_array_equal(parts["first"], kernel[:, :1].astype(jnp.bfloat16))
+    assert converted[f"{path}.doubled"].addressable_shards[0].data.size == kernel.size // 4
+    np.testing.assert_array_equal(converted[f"{path}.doubled"], 2 * kernel)
+    np.testing.assert_array_equal(converted[f"{path}.first"], kernel[:, :1].astype(jnp.bfloat16))

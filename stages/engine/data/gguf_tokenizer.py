@@ -91,7 +91,7 @@ class _Fields:
     def _required(self, key: str) -> GgufValue:
         value = self._metadata.get(key)
         if value is None:
-            raise UserError(f"{self.origin}: {key} is missing")
+            raise UserError(f"{self.origin}: {key} is missing; convert the model again, with a newer converter")
         return value
 
 
@@ -116,8 +116,10 @@ def _byte_level_bpe(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]
     """The backend, and whether such models start a sequence with the start token."""
     pre = fields.text("tokenizer.ggml.pre")
     if pre not in SPLITS:
-        known = ", ".join(SPLITS)
-        raise UserError(f"{fields.origin}: tokenizer.ggml.pre is {pre!r}, which is not supported; known are {known}")
+        raise UserError(
+            f"{fields.origin}: tokenizer.ggml.pre is {pre!r}, which is not supported; known are {', '.join(SPLITS)}. The "
+            "model's folder with tokenizer.json and safetensors does without this name"
+        )
     split = SPLITS[pre]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     merges = _merges(fields, vocabulary)

@@ -98,7 +98,7 @@ def check(checkpoint: Checkpoint, expected: Mapping[str, Shape]) -> None:
 
 def _compare(checkpoint: Checkpoint, expected: Mapping[str, Shape]) -> Iterator[str]:
     wanted = {
-        piece.name: _file_shape(path, expected[path], piece)
+        piece.name: stored_shape(path, expected[path], piece)
         for path, pieces in checkpoint.pieces.items()
         for piece in pieces
     }
@@ -110,7 +110,8 @@ def _compare(checkpoint: Checkpoint, expected: Mapping[str, Shape]) -> Iterator[
             yield f"{name} has shape {found}, expected {wanted[name]}"
 
 
-def _file_shape(path: str, whole: Shape, piece: Piece) -> Shape:
+def stored_shape(path: str, whole: Shape, piece: Piece) -> Shape:
+    """Shape of the tensor that holds a piece of a weight with this shape."""
     own = whole[len(piece.lead) :]
     own = own[::-1] if is_kernel(path) else own
     return own if piece.part is None else (whole[len(piece.lead) - 1], *own)

@@ -14,9 +14,9 @@ from jax.sharding import Sharding
 from jaxtyping import Array, DTypeLike, Float, Shaped
 
 from stages.engine.data.gguf import open_gguf
-from stages.engine.models.architecture import Architecture
 from stages.engine.models.paths import dotted
 from stages.engine.models.transformer import Decoder
+from stages.engine.models.weights.abstract import abstract_decoder, weight_shapes
 from stages.engine.models.weights.checkpoint import Checkpoint, Piece, Shape, check, is_kernel
 from stages.engine.models.weights.gguf_checkpoint import gguf_checkpoint
 from stages.engine.models.weights.hf import open_hf
@@ -53,7 +53,7 @@ def load_weights(
 ) -> Decoder:
     """Loads the decoder of an opened checkpoint; arguments and errors are those of `read_weights`."""
     weights = read_weights(checkpoint, dtype=dtype, placement=placement)
-    graph, state = nnx.split(_abstract_decoder(checkpoint.arch))
+    graph, state = nnx.split(abstract_decoder(checkpoint.arch))
     loaded = [(path, leaf.replace(weights[dotted(path)])) for path, leaf in state.flat_state()]
     return nnx.merge(graph, nnx.from_flat_state(loaded))
 
@@ -82,7 +82,7 @@ def read_weights(
         UserError: tensors are missing, unknown, of another shape or not readable, or hold values that are no numbers;
             all are named.
     """
-    shapes = {dotted(path): leaf.shape for path, leaf in nnx.state(_abstract_decoder(checkpoint.arch)).flat_state()}
+    shapes = weight_shapes(checkpoint.arch)
     check(checkpoint, shapes)
     finite, weights = list[Finite](), dict[str, Array]()
     for path, pieces in checkpoint.pieces.items():
@@ -98,10 +98,6 @@ def read_weights(
         finite += found
     _check_finite(checkpoint.path, finite)
     return weights
-
-
-def _abstract_decoder(arch: Architecture) -> Decoder:
-    return nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0)))
 
 
 def _place(placement: Placement | None, path: str, shape: Shape) -> Sharding | None:

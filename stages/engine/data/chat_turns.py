@@ -83,7 +83,7 @@ class TurnFinder:
         return Turns(whole.text, tuple(found))
 
     def check_verbatim(self, turns: Turns, messages: Sequence[Message]) -> None:
-        """Checks that the template writes every reply as it is, up to space around it, and all its tool calls.
+        """Checks that the template writes every reply as it is, up to white space, and all its tool calls.
 
         Raises:
             UserError: it leaves something out or changes it: the model would learn, or see, what nobody wrote.
@@ -91,12 +91,11 @@ class TurnFinder:
         for turn in turns.turns:
             message = messages[turn.message]
             written = turns.text[turn.start : turn.stop]
-            if message.content.strip() not in written:
+            if _without_space(message.content) not in _without_space(written):
                 raise self._refusal(
                     turn.message,
                     f"the template writes {_short(written)} for the reply {_short(message.content)}. Templates of "
-                    "reasoning models rewrite reasoning, and drop that of earlier turns: write the reply as the "
-                    "template does, and end the conversation with it",
+                    "reasoning models drop the reasoning of earlier turns: end the conversation with this reply",
                 )
             missing = [call.name for call in message.tool_calls if call.name not in written]
             if missing:
@@ -173,6 +172,10 @@ def _difference(prompt: str, text: str) -> str:
     pairs = enumerate(zip(prompt, text, strict=False))
     place = next((index for index, (a, b) in pairs if a != b), min(len(prompt), len(text)))
     return f"from character {place} the prompt has {_short(prompt[place:])}, the conversation {_short(text[place:])}"
+
+
+def _without_space(text: str) -> str:
+    return "".join(text.split())
 
 
 def _short(text: str) -> str:

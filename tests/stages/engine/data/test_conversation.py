@@ -116,6 +116,18 @@ def test_reasoning_that_a_later_turn_drops_is_refused_and_the_last_is_kept(folde
         chat.continuation_ids([DIALOGUE[1], thought, DIALOGUE[3]])
 
 
+def test_a_template_may_change_white_space_in_a_reply(folder: Path) -> None:
+    template = (
+        "{% for m in messages %}"
+        + HEAD
+        + "{{ m.content | replace('</think>', '\n</think>\n\n') }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    chat = make_chat(folder, template)
+    conversation = chat.conversation([DIALOGUE[1], Message(role="assistant", content="<think>1, 2</think>3")])
+    assert masked(chat.tokenizer, conversation) == "<think>1, 2\n</think>\n\n3<|im_end|>"
+
+
 def test_calls_belong_to_the_assistant_and_results_do_not(folder: Path) -> None:
     chat = make_chat(folder, CALLING)
     messages = [

@@ -117,8 +117,8 @@ def _byte_level_bpe(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]
     pre = fields.text("tokenizer.ggml.pre")
     if pre not in SPLITS:
         raise UserError(
-            f"{fields.origin}: tokenizer.ggml.pre is {pre!r}, which is not supported; known are {', '.join(SPLITS)}. The "
-            "model's folder with tokenizer.json and safetensors does without this name"
+            f"{fields.origin}: tokenizer.ggml.pre is {pre!r}, which is not supported; known are {', '.join(SPLITS)}. "
+            "The model's folder with tokenizer.json and safetensors does without this name"
         )
     split = SPLITS[pre]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}

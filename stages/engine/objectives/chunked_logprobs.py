@@ -64,34 +64,38 @@ def _logprobs(hidden: Array, matrix: Array, targets: Array, head: _Head) -> Arra
 
     num_chunks = _num_chunks(targets, matrix, head)
     found = jax.lax.map(of_chunk, (_cut(hidden, num_chunks), _cut(targets, num_chunks)))
-    return _join(found, targets.shape[1])
+    return _join(found, targets)
 
 
 def _forward(hidden: Array, matrix: Array, targets: Array, head: _Head) -> tuple[Array, tuple[Array, ...]]:
-    def of_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array]:
-        logits = _logits(chunk[0], matrix, head)
-        slopes = _slopes(logits, chunk[1], head).astype(matrix.dtype)
-        by_hidden = _contract("brv,vd->brd", slopes, matrix, head)
-        return target_logprobs(logits, chunk[1], head.temperature), by_hidden.astype(hidden.dtype)
+    def of_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+        hidden_ND, targets_N = chunk
+        logits = _logits(hidden_ND, matrix, head)
+        log_total = jax.nn.logsumexp(logits / head.temperature, axis=-1)
+        slopes = _slopes(logits, log_total, targets_N, head).astype(matrix.dtype)
+        by_hidden = _contract("nv,vd->nd", slopes, matrix, head) / head.temperature
+        found = jnp.take_along_axis(logits, targets_N[:, None], axis=-1)[:, 0] / head.temperature - log_total
+        return found, log_total, by_hidden.astype(hidden.dtype)
 
     num_chunks = _num_chunks(targets, matrix, head)
-    found, by_hidden = jax.lax.map(of_chunk, (_cut(hidden, num_chunks), _cut(targets, num_chunks)))
-    length = targets.shape[1]
-    return _join(found, length), (hidden, matrix, targets, _join(by_hidden, length))
+    parts = jax.lax.map(of_chunk, (_cut(hidden, num_chunks), _cut(targets, num_chunks)))
+    found, log_total, by_hidden = (_join(part, targets) for part in parts)
+    return found, (hidden, matrix, targets, log_total, by_hidden)
 
 
 def _backward(head: _Head, kept: tuple[Array, ...], cotangent: Array) -> tuple[Array, Array, None]:
-    hidden, matrix, targets, by_hidden = kept
+    hidden, matrix, targets, log_total, by_hidden = kept
 
-    def add_chunk(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        hidden_BRD, targets_BR, cotangent_BR = chunk
-        slopes = _slopes(_logits(hidden_BRD, matrix, head), targets_BR, head) * cotangent_BR[..., None]
-        spec = "brv,brd->vd" if head.vocab_axis == 0 else "brv,brd->dv"
-        added = jnp.einsum(spec, slopes.astype(matrix.dtype), hidden_BRD, preferred_element_type=jnp.float32)
-        return total + added, None
+    def add_chunk(total: Array, chunk: tuple[Array, ...]) -> tuple[Array, None]:
+        hidden_ND, targets_N, log_total_N, cotangent_N = chunk
+        slopes = _slopes(_logits(hidden_ND, matrix, head), log_total_N, targets_N, head)
+        weighted = hidden_ND * (cotangent_N / head.temperature)[:, None]
+        operands = slopes.astype(matrix.dtype), weighted.astype(matrix.dtype)
+        spec = "nv,nd->vd" if head.vocab_axis == 0 else "nv,nd->dv"
+        return total + jnp.einsum(spec, *operands, preferred_element_type=jnp.float32), None
 
     num_chunks = _num_chunks(targets, matrix, head)
-    chunks = _cut(hidden, num_chunks), _cut(targets, num_chunks), _cut(cotangent, num_chunks)
+    chunks = tuple(_cut(array, num_chunks) for array in (hidden, targets, log_total, cotangent))
     by_matrix, _ = jax.lax.scan(add_chunk, jnp.zeros(matrix.shape, jnp.float32), chunks)
     return (cotangent[..., None] * by_hidden).astype(hidden.dtype), by_matrix.astype(matrix.dtype), None
 
@@ -99,8 +103,8 @@ def _backward(head: _Head, kept: tuple[Array, ...], cotangent: Array) -> tuple[A
 _logprobs.defvjp(_forward, _backward)
 
 
-def _logits(hidden: Array, matrix: Array, head: _Head) -> Array:
-    logits = _contract("brd,vd->brv", hidden, matrix, head)
+def _logits(hidden_ND: Array, matrix: Array, head: _Head) -> Array:
+    logits = _contract("nd,vd->nv", hidden_ND, matrix, head)
     return logits if head.soft_cap is None else head.soft_cap * jnp.tanh(logits / head.soft_cap)
 
 
@@ -111,10 +115,10 @@ def _contract(spec: str, left: Array, matrix: Array, head: _Head) -> Array:
     return jnp.einsum(spec, left, matrix, preferred_element_type=jnp.float32)
 
 
-def _slopes(logits: Array, targets: Array, head: _Head) -> Array:
-    """Derivative of each target's log-probability by the logits as they were before the cap."""
-    chosen = jnp.arange(logits.shape[-1]) == targets[..., None]
-    slopes = (chosen - jax.nn.softmax(logits / head.temperature)) / head.temperature
+def _slopes(logits: Array, log_total: Array, targets: Array, head: _Head) -> Array:
+    """Derivative of each target's log-probability by the logits before the cap, but for the division by temperature."""
+    chosen = jnp.arange(logits.shape[-1]) == targets[:, None]
+    slopes = chosen - jnp.exp(logits / head.temperature - log_total[:, None])
     return slopes if head.soft_cap is None else slopes * (1.0 - jnp.square(logits / head.soft_cap))
 
 
@@ -125,14 +129,18 @@ def _num_chunks(targets: Array, matrix: Array, head: _Head) -> int:
 
 
 def _cut(array: Array, num_chunks: int) -> Array:
-    """From [B, R, ...] to [chunks, B, R / chunks, ...], filled up with zeros."""
-    size = -(-array.shape[1] // num_chunks)
-    padding = [(0, 0), (0, num_chunks * size - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
-    padded = jnp.pad(array, padding)
-    return jnp.moveaxis(padded.reshape(array.shape[0], num_chunks, size, *array.shape[2:]), 1, 0)
+    """From [B, R, ...] to [chunks, B * R / chunks, ...], filled up with zeros.
+
+    Tokens of a chunk stand along one axis: with two, XLA copies what it multiplies into another order first.
+    """
+    rows, length, *rest = array.shape
+    size = -(-length // num_chunks)
+    padded = jnp.pad(array, [(0, 0), (0, num_chunks * size - length), *[(0, 0)] * len(rest)])
+    return jnp.moveaxis(padded.reshape(rows, num_chunks, size, *rest), 1, 0).reshape(num_chunks, -1, *rest)
 
 
-def _join(chunks: Array, length: int) -> Array:
-    """What `_cut` cut, without the filling."""
-    whole = jnp.moveaxis(chunks, 0, 1)
-    return whole.reshape(whole.shape[0], -1, *whole.shape[3:])[:, :length]
+def _join(chunks: Array, targets: Array) -> Array:
+    """What `_cut` cut, as [B, R, ...] without the filling."""
+    rows, length = targets.shape
+    num_chunks, _, *rest = chunks.shape
+    return jnp.moveaxis(chunks.reshape(num_chunks, rows, -1, *rest), 0, 1).reshape(rows, -1, *rest)[:, :length]

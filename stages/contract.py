@@ -78,6 +78,10 @@ class Adapter(Strict):
     rank: int
     alpha: float
     targets: tuple[str, ...]
+    scaling: Literal["standard", "rank_stabilized"] = "standard"
+    """Whether alpha is divided by the rank or by its square root."""
+    quantization: Quantization | None = None
+    """Of the base that the adapter was trained over; it is quantised alike wherever the adapter is used."""
 
 
 class Artifact(Strict):

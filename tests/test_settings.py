@@ -43,6 +43,7 @@ GrpoConfig.save_every_steps execution
 LoraConfig.rank
 LoraConfig.alpha
 LoraConfig.targets
+LoraConfig.scaling added
 OptimizerConfig.learning_rate
 OptimizerConfig.warmup_steps
 OptimizerConfig.decay

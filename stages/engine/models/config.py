@@ -2,34 +2,44 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from stages.contract import Strict
+from stages.contract import Added, Strict
 
-LoraTarget = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+GROUPS: dict[str, tuple[str, ...]] = {"attention": ATTENTION, "mlp": MLP, "all": (*ATTENTION, *MLP)}
+
+LoraTarget = Literal[
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "router", "attention", "mlp", "all"
+]
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank) B A."""
+    """Low-rank adapters (arXiv 2106.09685): W + scale * A B."""
 
     rank: Annotated[int, Field(ge=1)]
     """Inner size of the adapter's matrices."""
     alpha: Annotated[float, Field(gt=0)]
-    """Scale; the adapter's product is multiplied by alpha / rank."""
-    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = (
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "gate_proj",
-        "up_proj",
-        "down_proj",
-    )
-    """Linear layers that get an adapter, in every block."""
+    """The adapter's product is multiplied by alpha / rank, or by alpha / sqrt(rank): see `scaling`."""
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = (*ATTENTION, *MLP)
+    """Linear layers that get an adapter, in every block; `attention`, `mlp` and `all` stand for those of that name."""
+    scaling: Literal["standard", "rank_stabilized"] = Added("standard")
+    """What alpha is divided by: the rank, or its square root, with which large ranks learn too (arXiv 2312.03732)."""
+
+    @field_validator("targets")
+    @classmethod
+    def _name_modules(cls, targets: tuple[LoraTarget, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for target in targets for name in GROUPS.get(target, (target,))))
+
+    @property
+    def scale(self) -> float:
+        """What the adapter's product is multiplied by."""
+        return self.alpha / (self.rank if self.scaling == "standard" else self.rank**0.5)
 
 
 class TrainedModelConfig(Strict):
     """How the input model is trained."""
 
     lora: LoraConfig
-    """The trained adapter. An input that has an adapter must have been trained with the same section."""
+    """The trained adapter. An input that has one must have been trained with the same section."""

@@ -1,6 +1,7 @@
 """Low-rank adapters (arXiv 2106.09685) through qwix: how they are attached, parted from the base, saved and loaded."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
@@ -14,12 +15,15 @@ from jaxtyping import Array, Float
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from stages.contract import Adapter
+from stages.contract import Adapter, Quantization
 from stages.engine.data.uniforms import uniforms
-from stages.engine.models.architecture import RopeSettings
+from stages.engine.models.architecture import Architecture, RopeSettings
 from stages.engine.models.attention import Part
 from stages.engine.models.config import LoraConfig
+from stages.engine.models.dropout import Dropout, layer_keys
+from stages.engine.models.low_rank import DROPOUT, DropoutKeys, LowRankProvider
 from stages.engine.models.paths import dotted
+from stages.engine.models.quantise import converters
 from stages.engine.models.rope import make_rope
 from stages.engine.models.transformer import Block, Cells, Decoder
 from stages.errors import UserError
@@ -44,38 +48,119 @@ class Frozen(NamedTuple):
     base: Cells
 
 
-def bind(graph: Graph, adapter: Weights, base: Cells) -> Decoder:
-    """The decoder with these weights; inside a compiled function this costs nothing."""
-    leaves = [(tuple(name.split(".")), nnx.LoRAParam(value)) for name, value in adapter.items()]
-    return nnx.merge(graph, nnx.from_flat_state(leaves), base)
+def bind(graph: Graph, trained: Weights, base: Cells, dropout: Dropout | None = None) -> Decoder:
+    """The decoder with these weights; inside a compiled function this costs nothing.
+
+    Args:
+        graph: of the decoder.
+        trained: the adapter, or whatever `split` parted.
+        base: the rest.
+        dropout: what the adapters drop of their inputs; training steps alone have it.
+    """
+    leaves = [(tuple(name.split(".")), value) for name, value in trained.items()]
+    model = nnx.merge(graph, nnx.from_flat_state(leaves), base)
+    if dropout is not None:
+        keys = layer_keys(dropout.keys, model.arch.num_layers)
+        setattr(model.blocks, DROPOUT, DropoutKeys(keys, rate=dropout.rate))
+    return model
 
 
-def split(model: Decoder) -> tuple[Frozen, Weights]:
-    """Parts a decoder into its frozen base and its adapter, which is empty for a bare base."""
-    graph, adapter, base = nnx.split(model, nnx.LoRAParam, ...)
-    return Frozen(graph, base), {dotted(path): leaf.get_value() for path, leaf in adapter.flat_state()}
+def split(model: Decoder, trainable: type[nnx.Param] = nnx.LoRAParam) -> tuple[Frozen, Weights]:
+    """Parts a decoder into what is frozen and what is trained: its adapter, which is empty for a bare base.
+
+    `nnx.Param` as `trainable` stands for all weights.
+    """
+    graph, trained, base = nnx.split(model, trainable, ...)
+    return Frozen(graph, base), {dotted(path): leaf.get_value() for path, leaf in trained.flat_state()}
 
 
-def attach_lora(model: Decoder, config: LoraConfig, seed: int) -> None:
+def attach_lora(model: Decoder, config: LoraConfig, seed: int, quantization: Quantization | None = None) -> None:
     """Puts a fresh adapter on every target of every block: A uniform (He), B zero, so the function is unchanged.
 
-    qwix sees one block and places the adapter's parameters in it; their values are stacked over layers as the base's.
+    Args:
+        model: a base without adapter.
+        config: of the adapter.
+        seed: of A.
+        quantization: how the base's linear layers are stored from now on.
+
+    Raises:
+        UserError: a target is no linear layer of this model; all are named, and what there is.
     """
-    graph, weights = nnx.split(model.blocks)
+    weights = split(model, nnx.Param)[1]
+    for name, convert in converters(model.arch, quantization).items() if quantization else ():
+        weights |= {f"{name}.{part}": jnp.asarray(value) for part, value in convert(weights.pop(name)).items()}
+    model.blocks = _adapted(model, weights, config, seed, quantization)
 
-    def adapt_first() -> Block:
-        return _adapt(nnx.merge(graph, jax.tree.map(lambda x: x[0], weights)), config)
 
-    adapted_graph, shapes, _ = nnx.split(nnx.eval_shape(adapt_first), nnx.LoRAParam, ...)
-    values = {
-        path: leaf.replace(_initial(dotted(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
+def adapted_decoder(
+    arch: Architecture, weights: Weights, config: LoraConfig, seed: int, quantization: Quantization | None = None
+) -> Decoder:
+    """A decoder of weights by path, quantised already where they should be, with a fresh adapter: see `attach_lora`."""
+    model = nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0)))
+    model.blocks = _adapted(model, weights, config, seed, quantization)
+    graph, rest = nnx.split(model)
+    known = {path: leaf.get_value() for path, leaf in rest.flat_state()}
+    return nnx.merge(graph, nnx.from_flat_state([(path, weights.get(dotted(path), known[path])) for path in known]))
+
+
+def _adapted(
+    model: Decoder, weights: Weights, config: LoraConfig, seed: int, quantization: Quantization | None
+) -> Block:
+    """The model's blocks with adapter and given weights.
+
+    qwix sees one block and places its parameters in it; their values are stacked over layers as the base's.
+    """
+    layers = _linear_layers(model.blocks)
+    _check_targets(config, layers)
+    provider = LowRankProvider(_rules(config, layers, quantization))
+    graph, stacked = nnx.split(model.blocks)
+
+    def adapt(one_layer: Cells) -> Block:
+        return _adapt(nnx.merge(graph, one_layer), provider)
+
+    one_layer = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stacked)
+    graph_of_adapted, shapes, base = nnx.split(nnx.eval_shape(adapt, one_layer), nnx.LoRAParam, ...)
+    values = [
+        (path, _initial(dotted(path), (model.arch.num_layers, *leaf.get_value().shape), seed))
         for path, leaf in shapes.flat_state()
-    }
-    model.blocks = nnx.merge(adapted_graph, nnx.from_flat_state(values), weights)
+    ]
+    values += [(path, weights[f"blocks.{dotted(path)}"]) for path, _ in base.flat_state()]
+    return nnx.merge(graph_of_adapted, nnx.from_flat_state(values))
 
 
-def _adapt(block: Block, config: LoraConfig) -> Block:
-    provider = qwix.LoraProvider(module_path=f".*({'|'.join(config.targets)})", rank=config.rank, alpha=config.alpha)
+def _linear_layers(block: Block) -> dict[str, str]:
+    """Paths of a block's linear layers by their names."""
+    linear = [path for path, layer in nnx.iter_modules(block) if isinstance(layer, nnx.Linear)]
+    return {str(path[-1]): "/".join(map(str, path)) for path in linear}
+
+
+def _check_targets(config: LoraConfig, layers: Mapping[str, str]) -> None:
+    missing = [name for name in config.targets if name not in layers]
+    if missing:
+        experts = " (the experts of a mixture have no adapters)" if "router" in layers else ""
+        raise UserError(
+            f"model.lora.targets: {', '.join(missing)} are no linear layers of this model's blocks{experts}; "
+            f"there are {', '.join(layers)}"
+        )
+
+
+def _rules(
+    config: LoraConfig, layers: Mapping[str, str], quantization: Quantization | None
+) -> list[qwix.QuantizationRule]:
+    """One for each layer that has an adapter or a quantised kernel. qwix divides alpha by the rank."""
+    rules = list[qwix.QuantizationRule]()
+    for name, path in layers.items():
+        how = quantization if name != "router" else None
+        kind, tile = (how.kind, how.tile_size) if how else (None, None)
+        if name in config.targets:
+            alpha = config.scale * config.rank
+            rules += [qwix.LoraRule(module_path=path, rank=config.rank, alpha=alpha, weight_qtype=kind, tile_size=tile)]
+        elif how:
+            rules += [qwix.QuantizationRule(module_path=path, weight_qtype=kind, tile_size=tile)]
+    return rules
+
+
+def _adapt(block: Block, provider: LowRankProvider) -> Block:
     x_BTD = jnp.zeros((1, 1, block.attention.q_proj.in_features))
     rope = make_rope(jnp.zeros((1, 1), jnp.int32), block.attention.head_size, RopeSettings(1.0))
     adapted = qwix.apply_lora_to_model(block, provider, x_BTD, rope, _look_at_itself, rngs=nnx.Rngs(0))
@@ -95,10 +180,19 @@ def _initial(name: str, shape: tuple[int, ...], seed: int) -> Float[Array, "..."
     return jnp.asarray((2 * drawn - 1).reshape(shape) * np.float32(bound))
 
 
-def save_adapter(folder: Path, adapter: Weights, config: LoraConfig) -> Adapter:
+def save_adapter(
+    folder: Path, adapter: Weights, config: LoraConfig, quantization: Quantization | None = None
+) -> Adapter:
     """Writes the adapter's tensors; equal weights give equal bytes."""
     save_file({name: np.asarray(value) for name, value in sorted(adapter.items())}, folder / ADAPTER_FILE)
-    return Adapter(file=ADAPTER_FILE, rank=config.rank, alpha=config.alpha, targets=config.targets)
+    return Adapter(
+        file=ADAPTER_FILE,
+        rank=config.rank,
+        alpha=config.alpha,
+        targets=config.targets,
+        scaling=config.scaling,
+        quantization=quantization,
+    )
 
 
 def load_adapter(path: Path, shapes: Weights) -> Weights:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import qwix
-from jaxtyping import Array, Float, Integer, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from stages.contract import Quantization
 from stages.engine.models.architecture import Architecture
@@ -22,39 +21,32 @@ STORED = {"nf4": jnp.uint4, "int8": jnp.int8, "int4": jnp.int4}
 Parts = dict[str, Shaped[np.ndarray, "..."]]
 """Arrays that take a kernel's place, by what follows the kernel's name in theirs."""
 
-
-class Quantised(NamedTuple):
-    """A kernel as small numbers, and what the levels that they stand for are multiplied by."""
-
-    qvalue: Integer[np.ndarray, "*E D F"]
-    scale: Float[np.ndarray, "*E tiles F"]
+QVALUE, SCALE = "array.qvalue", "array.scale"
 
 
-def quantise(kernel: Float[np.ndarray, "*E D F"] | Float[Array, "*E D F"], how: Quantization) -> Quantised:
-    """Rounds to the nearest level; scales are of the kernel's type.
+def quantise(kernel: Float[np.ndarray, "*L D F"] | Float[Array, "*L D F"], how: Quantization) -> Parts:
+    """Rounds to the nearest level: `QVALUE` of the kernel's shape, `SCALE` [*L, tiles, F] of its type, on the host.
 
     The largest magnitude of a tile is met exactly by nf4, and within half a step by integers.
     """
     values, scale = jax.device_get(_quantise(jnp.asarray(kernel), how.kind, how.tile_size))
     # The compiler's own conversion to 4 bits takes ten times as long on a CPU.
-    return Quantised(values.astype(STORED[how.kind]), scale)
+    return {QVALUE: values.astype(STORED[how.kind]), SCALE: scale}
 
 
-def dequantise(
-    qvalue: Integer[Array, "*E D F"], scale: Float[Array, "*E tiles F"], how: Quantization
-) -> Float[Array, "*E D F"]:
-    """The kernel that a quantised one stands for, in the scales' type."""
-    return qwix.dequantize(qwix.QArray(qvalue, scale, None, how.kind))
+def dequantise(parts: Mapping[str, Array], how: Quantization) -> Float[Array, "*L D F"]:
+    """The kernel that a quantised one stands for."""
+    return qwix.dequantize(qwix.QArray(parts[QVALUE], parts[SCALE], None, how.kind))
 
 
-def converters(arch: Architecture, how: Quantization) -> Mapping[str, Callable[[Array], Parts]]:
-    """For a loader: by the path of each kernel that is quantised, from one layer's [in, out] to what takes its place.
+def converters(arch: Architecture, how: Quantization) -> Mapping[str, Callable[[Float[Array, "*L D F"]], Parts]]:
+    """For a loader: by the path of each kernel that is quantised, what does it, one matrix at a time or several.
 
-    Those are all linear layers of the blocks, experts too, but not a router. Part `p` of kernel `k` is the weight
-    `k.p` of the quantised decoder, stacked over layers as the kernel would be.
+    Those are the kernels of all linear layers of the blocks but a router's. Part `p` of kernel `k` is the weight `k.p`
+    of the quantised decoder.
 
     Raises:
-        UserError: tiles do not divide the inputs of some kernels; all are named.
+        UserError: tiles do not divide the inputs of some layers; all are named.
     """
     sizes = {
         "attention.q_proj": arch.width,
@@ -67,14 +59,11 @@ def converters(arch: Architecture, how: Quantization) -> Mapping[str, Callable[[
     }
     wrong = [f"{name} has {size}" for name, size in sizes.items() if size % how.tile_size]
     if wrong:
-        raise UserError(f"tiles of {how.tile_size} do not divide the inputs of some layers: {', '.join(wrong)}")
-    convert = partial(_parts, how=how)
-    return {f"blocks.{name}.kernel": convert for name in sizes}
-
-
-def _parts(kernel: Array, how: Quantization) -> Parts:
-    qvalue, scale = quantise(kernel, how)
-    return {"array.qvalue": qvalue, "array.scale": scale}
+        raise UserError(
+            f"model.quantization.tile_size: {how.tile_size} does not divide the inputs of some layers: "
+            + ", ".join(wrong)
+        )
+    return {f"blocks.{name}.kernel": partial(quantise, how=how) for name in sizes}
 
 
 @partial(jax.jit, static_argnames=("kind", "tile_size"))

@@ -96,7 +96,7 @@ def _words(lora: LoraConfig) -> str:
 
 
 def _lora_of(adapter: Adapter) -> LoraConfig:
-    return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file"}))
+    return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file", "quantization"}))
 
 
 def _load(

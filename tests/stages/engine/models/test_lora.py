@@ -1,18 +1,22 @@
 """Adapters: where they go, what they change, and their file."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jaxtyping import Array, Float
+from pydantic import ValidationError
 from stage_trial import TINY
 
 from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Weights, attach_lora, bind, load_adapter, save_adapter, split
+from stages.engine.models.lora import Weights, adapted_decoder, attach_lora, bind, load_adapter, save_adapter, split
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder
@@ -130,3 +134,42 @@ def test_rows_in_another_order_give_the_same_bits_in_that_order(tiny: LoadedMode
         return np.asarray(score(moved, tiny.frozen.base, pack_rows(rows, TargetShape(1, 1, 2), width=16)))
 
     np.testing.assert_array_equal(scored([packed[row] for row in order]), scored(packed)[order])
+
+
+def test_a_group_stands_for_the_layers_of_its_name() -> None:
+    def targets(*names: str) -> tuple[str, ...]:
+        return LoraConfig.model_validate_json(json.dumps({"rank": 1, "alpha": 1, "targets": names})).targets
+
+    assert targets("attention") == ("q_proj", "k_proj", "v_proj", "o_proj")
+    assert targets("down_proj", "mlp") == ("down_proj", "gate_proj", "up_proj")
+    assert targets("all") == LORA.targets
+    with pytest.raises(ValidationError, match=r"'q_proj', 'k_proj'.*'attention', 'mlp' or 'all'"):
+        targets("q")
+
+
+def test_a_target_that_the_model_lacks_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"targets: router .* there are k_proj, .*, up_proj"):
+        adapter_of(LoraConfig(rank=1, alpha=1, targets=("q_proj", "router")))
+
+
+def test_a_rank_stabilised_adapter_counts_by_the_root_of_its_rank(tiny: LoadedModel, moved: Weights) -> None:
+    model = load_decoder(TINY)
+    stabilised = LORA.model_copy(update={"scaling": "rank_stabilized", "alpha": LORA.scale * LORA.rank**0.5})
+    attach_lora(model, stabilised, seed=0)
+    frozen = tiny.frozen._replace(graph=split(model)[0].graph)
+    np.testing.assert_allclose(logprobs(replace(tiny, frozen=frozen), moved), logprobs(tiny, moved), rtol=1e-5)
+
+
+def test_a_decoder_of_weights_by_name_is_the_one_that_they_were_taken_from(tiny: LoadedModel, moved: Weights) -> None:
+    weights = split(load_decoder(TINY), nnx.Param)[1]
+    model = adapted_decoder(load_decoder(TINY).arch, weights, LORA, seed=1)
+    frozen, adapter = split(model)
+    assert all(np.array_equal(adapter[name], tiny.adapter[name]) for name in tiny.adapter)
+    np.testing.assert_array_equal(logprobs(replace(tiny, frozen=frozen), moved), logprobs(tiny, moved))
+
+
+def test_all_weights_may_be_trained_and_none_is_then_frozen() -> None:
+    frozen, weights = split(load_decoder(TINY), nnx.Param)
+    assert not jax.tree.leaves(frozen.base)
+    gradient = jax.jit(jax.grad(lambda weights: score_targets(bind(frozen.graph, weights, frozen.base), BATCH).sum()))
+    assert all(part.any() for part in gradient(weights).values())

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from jaxtyping import Float32
 
 from stages.contract import Quantization
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings
-from stages.engine.models.quantise import converters, dequantise, quantise
+from stages.engine.models.quantise import QVALUE, SCALE, converters, dequantise, quantise
 from stages.errors import UserError
 
 KINDS = pytest.mark.parametrize("kind", ["nf4", "int8", "int4"])
@@ -34,8 +35,7 @@ def kernel(*shape: int) -> Float32[np.ndarray, "..."]:
 
 
 def round_trip(weights: Float32[np.ndarray, "..."], how: Quantization) -> Float32[np.ndarray, "..."]:
-    qvalue, scale = quantise(weights, how)
-    return np.asarray(dequantise(jnp.asarray(qvalue), jnp.asarray(scale), how))
+    return np.asarray(dequantise(jax.tree.map(jnp.asarray, quantise(weights, how)), how))
 
 
 @KINDS
@@ -43,9 +43,9 @@ def test_numbers_and_scales_are_those_that_qwix_computes(kind: str) -> None:
     how, weights = Quantization.model_validate({"kind": kind, "tile_size": 32}), kernel(2, 96, 24)
     mine = quantise(weights, how)
     theirs = qwix.quantize(jnp.asarray(weights), kind, channelwise_axes=(0, 2), tiled_axes={1: 32})
-    assert mine.qvalue.dtype == theirs.qvalue.dtype
-    np.testing.assert_array_equal(mine.qvalue.astype(int), np.asarray(theirs.qvalue).astype(int))
-    np.testing.assert_array_equal(mine.scale, theirs.scale)
+    assert mine[QVALUE].dtype == theirs.qvalue.dtype
+    np.testing.assert_array_equal(mine[QVALUE].astype(int), np.asarray(theirs.qvalue).astype(int))
+    np.testing.assert_array_equal(mine[SCALE], theirs.scale)
 
 
 def test_levels_worked_by_hand() -> None:
@@ -89,9 +89,8 @@ def test_a_tile_of_zeros_stays_zero(kind: str) -> None:
 
 
 def test_scales_keep_the_type_of_the_weights() -> None:
-    assert quantise(jnp.asarray(kernel(32, 4), jnp.bfloat16), Quantization(kind="nf4", tile_size=16)).scale.dtype == (
-        jnp.bfloat16
-    )
+    parts = quantise(jnp.asarray(kernel(32, 4), jnp.bfloat16), Quantization(kind="nf4", tile_size=16))
+    assert parts[SCALE].dtype == jnp.bfloat16
 
 
 def test_every_linear_layer_of_a_block_is_converted_and_its_layers_stack() -> None:
@@ -102,16 +101,13 @@ def test_every_linear_layer_of_a_block_is_converted_and_its_layers_stack() -> No
     )
     layers = jnp.asarray(kernel(2, 96, 160))
     convert = found["blocks.mlp.up_proj.kernel"]
-    whole, single = convert(layers), convert(layers[1])
-    assert {name: (part.shape, part.dtype) for name, part in whole.items()} == {
-        "array.qvalue": ((2, 96, 160), jnp.uint4),
-        "array.scale": ((2, 3, 160), jnp.float32),
-    }
-    assert all(np.array_equal(whole[name][1], single[name]) for name in whole)
+    stacked, whole = jax.tree.map(lambda *parts: np.stack(parts), *map(convert, layers)), convert(layers)
+    assert {name: part.shape for name, part in whole.items()} == {QVALUE: (2, 96, 160), SCALE: (2, 3, 160)}
+    assert all(np.array_equal(stacked[name], whole[name]) for name in whole)
 
 
 def test_tiles_that_do_not_fit_are_refused_with_every_layer() -> None:
-    with pytest.raises(UserError, match=r"tiles of 64 .* attention\.q_proj has 96, .* mlp\.down_proj has 160"):
+    with pytest.raises(UserError, match=r"64 does not .* attention\.q_proj has 96, .* mlp\.down_proj has 160"):
         converters(ARCH, Quantization(kind="int8"))
     mixture = replace(ARCH, width=64, experts=Experts(count=4, per_token=2, hidden=24, normalized=True))
     with pytest.raises(UserError, match=r"layers: mlp\.down_proj has 24$"):

@@ -1,0 +1,69 @@
+"""Dropout in adapters: masks that follow from what a token is, not from where or with what it is computed."""
+
+from typing import NamedTuple
+from zlib import crc32
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Int32, Key
+
+from stages.engine.data.batching import Batch
+
+
+class TokenNumbers(NamedTuple):
+    """What tells the tokens of all training apart, together with their branches and positions.
+
+    Attributes:
+        update: number of the optimizer update, the same in every row.
+        owner: number of the token's group in the update, from 1; 0 where all groups have the token in common.
+    """
+
+    update: Int32[np.ndarray, " B"]
+    owner: Int32[np.ndarray, "B T"]
+
+
+class Dropout(NamedTuple):
+    """What adapters drop in one run of the decoder.
+
+    Attributes:
+        keys: of its tokens, from which a mask for each adapted layer follows.
+        rate: share of a layer's inputs.
+    """
+
+    keys: Key[Array, "B T"]
+    rate: float
+
+
+def token_keys(seed: int, numbers: TokenNumbers, batch: Batch) -> Key[Array, "B T"]:
+    """A key for each token from counters alone: seed, update, group, branch and position (threefry, PODC 2011)."""
+    words = np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+    keys = jnp.broadcast_to(jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32"), numbers.owner.shape)
+    for counters in (numbers.update[:, None], numbers.owner, batch.branch_ids, batch.positions):
+        keys = _fold_in(keys, jnp.broadcast_to(jnp.asarray(counters), keys.shape))
+    return keys
+
+
+def layer_keys(keys: Key[Array, "B T"], num_layers: int) -> Key[Array, "L B T"]:
+    """Other keys for each layer."""
+    shape = (num_layers, *keys.shape)
+    layers = jnp.arange(num_layers)[:, None, None]
+    return _fold_in(jnp.broadcast_to(keys, shape), jnp.broadcast_to(layers, shape))
+
+
+def dropout_noise(x: Float[Array, "*N D"], keys: Key[Array, "B T"], rate: float, module: str) -> Float[Array, "*N D"]:
+    """What inverted dropout (JMLR 15, 2014) adds to its input: -x where it drops, else x * rate / (1 - rate).
+
+    The N rows of the input are the B T tokens in order. The sum with the input is 0 or x / (1 - rate).
+    """
+    keys = keys.reshape(x.shape[:-1])
+    keys = _fold_in(keys, jnp.full(keys.shape, crc32(module.encode()), jnp.uint32))
+    draw = jax.random.bernoulli
+    for _ in keys.shape:
+        draw = jax.vmap(draw, in_axes=(0, None, None))
+    kept = draw(keys, 1 - rate, x.shape[-1:])
+    return x * jnp.where(kept, rate / (1 - rate), -1.0).astype(x.dtype)
+
+
+def _fold_in(keys: Key[Array, "..."], numbers: Int[Array, "..."]) -> Key[Array, "..."]:
+    return jax.vmap(jax.random.fold_in)(keys.ravel(), numbers.ravel()).reshape(keys.shape)

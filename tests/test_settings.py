@@ -40,10 +40,16 @@ GrpoConfig.seed
 GrpoConfig.train_micro_batch execution
 GrpoConfig.rollout_micro_batch execution
 GrpoConfig.save_every_steps execution
+GrpoConfig.mesh execution
 LoraConfig.rank
 LoraConfig.alpha
 LoraConfig.targets
 LoraConfig.scaling added
+MeshConfig.data
+MeshConfig.fsdp
+MeshConfig.expert
+MeshConfig.sequence
+MeshConfig.tensor
 OptimizerConfig.learning_rate
 OptimizerConfig.warmup_steps
 OptimizerConfig.decay
@@ -68,6 +74,7 @@ SftConfig.max_tokens
 SftConfig.seed
 SftConfig.train_micro_batch execution
 SftConfig.save_every_steps execution
+SftConfig.mesh execution
 TrainedModelConfig.lora
 """
 

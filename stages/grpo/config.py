@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from stages.contract import Execution, Seed, StageConfigBase
+from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import TrainedModelConfig
 from stages.engine.rewards.config import RewardName
 from stages.engine.rollout.config import SamplingConfig
@@ -43,11 +44,13 @@ class GrpoConfig(StageConfigBase):
     seed: Seed
     """Seed of the adapter's start, the order of prompts and the samples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(4)
-    """Prompts of one backward pass, on each device; what a mini-batch lacks to it is filled up with empty rows."""
+    """Prompts of one backward pass, on each part of the rows; a mini-batch is filled up to it with empty rows."""
     rollout_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
     """Prompts sampled at once; divides `prompts_per_step`, or is larger and means all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(5)
     """Steps between two resumable checkpoints."""
+    mesh: MeshConfig = Execution(MeshConfig())
+    """How the devices share the work."""
 
     @field_validator("sampling")
     @classmethod

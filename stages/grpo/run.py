@@ -11,6 +11,7 @@ from stages.engine.cluster.placement import of_this_process
 from stages.engine.data.layout import Layout, choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
+from stages.engine.models.axes import base_of_this_process
 from stages.engine.models.source import LoadedModel, check_length, load_trained_model, write_model
 from stages.engine.objectives.advantages import ADVANTAGES
 from stages.engine.rewards.catalog import REWARDS
@@ -30,11 +31,11 @@ from stages.grpo.config import GrpoConfig
 
 def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
-    cluster = all_devices()
-    model = load_trained_model(context, config.model.lora, config.seed)
+    cluster = all_devices(config.mesh)
+    model = load_trained_model(context, config.model.lora, config.seed, cluster)
     prompts = _read_prompts(context, config, model)
     sampler = NativeSampler(
-        model.frozen,
+        model.frozen._replace(base=base_of_this_process(cluster, model.frozen.base)),
         model.chat.tokenizer.eos_ids,
         config.sampling,
         group_size=config.group_size,
@@ -104,7 +105,7 @@ def _layout_of(prompts: list[Prompt], config: GrpoConfig, cluster: Cluster) -> L
         micro_batch=config.train_micro_batch,
         group_size=config.group_size,
         max_response=config.sampling.max_response_tokens,
-        num_devices=cluster.num_devices,
+        num_devices=cluster.num_row_shares,
     )
 
 

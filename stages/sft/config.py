@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from stages.contract import Execution, Seed, StageConfigBase
+from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import TrainedModelConfig
 from stages.engine.training.config import OptimizerConfig
 
@@ -25,9 +26,11 @@ class SftConfig(StageConfigBase):
     seed: Seed
     """Seed of the adapter's start and of the order of examples."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
-    """Examples of one backward pass, on each device; divides `batch_size`, or is larger and means all of it."""
+    """Examples of one backward pass, on each part of the rows; divides `batch_size`, or is larger: all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(10)
     """Steps between two resumable checkpoints."""
+    mesh: MeshConfig = Execution(MeshConfig())
+    """How the devices share the work."""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:

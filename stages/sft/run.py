@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
-from stages.engine.cluster.placement import divide_rows, of_this_process, replicate
+from stages.engine.cluster.placement import divide_rows, of_this_process
 from stages.engine.data.chat import make_examples
 from stages.engine.data.layout import choose_layout
 from stages.engine.data.loader import batch_rows
@@ -24,28 +24,28 @@ from stages.sft.loss import make_sft_loss
 
 def run(context: StageContext, config: SftConfig) -> None:
     """Trains the input model's adapter on the responses of the dataset."""
-    cluster = all_devices()
-    model = load_trained_model(context, config.model.lora, config.seed)
+    cluster = all_devices(config.mesh)
+    model = load_trained_model(context, config.model.lora, config.seed, cluster)
     examples = make_examples(read_dataset(context.input_dir("dataset")), model.chat, config.max_tokens)
     check_length(model, max(len(prompt) + len(response) for prompt, (response,) in examples))
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
     gradient = make_gradient(make_sft_loss(model.frozen.graph), cluster)
-    update, base = make_update(optimizer, cluster), replicate(cluster, model.frozen.base)
+    update = make_update(optimizer, cluster)
     layout = choose_layout(
         [example.prompt for example in examples],
         batch_size=config.batch_size,
         micro_batch=config.train_micro_batch,
         group_size=1,
         max_response=max(len(response) for example in examples for response in example.responses),
-        num_devices=cluster.num_devices,
+        num_devices=cluster.num_row_shares,
     )
 
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(examples), config.batch_size, config.seed, done)
         chosen = [examples[row] for row in rows]
         batches = [layout.pack(chosen[part]) for part in layout.parts(len(chosen))]
-        parts = (gradient(state.weights, base, divide_rows(cluster, batch)) for batch in batches)
+        parts = (gradient(state.weights, model.frozen.base, divide_rows(cluster, batch)) for batch in batches)
         whole = reduce(add_gradients, parts)
         applied = update(state.weights, state.optimizer, whole)
         num_targets_used = sum(int(np.sum(batch.target_mask)) for batch in batches)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from stages.engine.cluster.mesh import Cluster, replicated
-from stages.engine.cluster.placement import divide_rows
+from stages.engine.cluster.mesh import Cluster, by_device, replicated
+from stages.engine.cluster.placement import place
 
 
 class Agreement:
@@ -34,5 +34,5 @@ def agreed(cluster: Cluster, opinion: bool) -> bool:
 
 def _any(cluster: Cluster, mine: bool) -> Bool[Array, ""]:
     assert cluster.mesh is not None
-    votes = divide_rows(cluster, np.full(cluster.num_devices, mine))
+    votes = place(np.full(cluster.num_devices, mine), by_device(cluster.mesh))
     return jax.jit(jnp.any, out_shardings=replicated(cluster.mesh))(votes)

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Sharding
 from jaxtyping import Array, PyTree, Shaped
 
-from stages.engine.cluster.mesh import Cluster, by_rows, divided, replicated
+from stages.engine.cluster.mesh import Cluster, by_rows, replicated
 
 TreeT = TypeVar("TreeT", bound=PyTree)
 
@@ -20,7 +20,7 @@ def replicate(cluster: Cluster, tree: TreeT) -> TreeT:
     mesh = cluster.mesh
     if mesh is None:
         return tree
-    return jax.tree.map(lambda leaf: _place(leaf, replicated(mesh)), tree)
+    return jax.tree.map(lambda leaf: place(leaf, replicated(mesh)), tree)
 
 
 def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
@@ -28,20 +28,7 @@ def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
     mesh = cluster.mesh
     if mesh is None:
         return tree
-    return jax.tree.map(lambda leaf: _place(leaf, by_rows(mesh)), tree)
-
-
-def keep_whole(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Within a compiled function: every array is whole on every device."""
-    return tree if cluster.mesh is None else jax.lax.with_sharding_constraint(tree, replicated(cluster.mesh))
-
-
-def keep_divided(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Within a compiled function: every array is in parts, as `divided` says."""
-    mesh = cluster.mesh
-    if mesh is None:
-        return tree
-    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, divided(mesh, leaf.shape)), tree)
+    return jax.tree.map(lambda leaf: place(leaf, by_rows(mesh)), tree)
 
 
 def of_this_process(cluster: Cluster, tree: TreeT) -> TreeT:
@@ -49,6 +36,9 @@ def of_this_process(cluster: Cluster, tree: TreeT) -> TreeT:
     return tree if cluster.mesh is None else jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), tree)
 
 
-def _place(leaf: Shaped[np.ndarray, "..."] | Shaped[Array, "..."], sharding: NamedSharding) -> Shaped[Array, "..."]:
+def place(leaf: Shaped[np.ndarray, "..."] | Shaped[Array, "..."], sharding: Sharding) -> Shaped[Array, "..."]:
+    """An array that this process holds as a whole, where it shall lie; one that lies there already as it is."""
+    if isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
+        return leaf
     value = np.asarray(leaf)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

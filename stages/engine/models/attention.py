@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from stages.engine.cluster.axes import constrain
 from stages.engine.data.batching import ROOT
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.norm import RmsNorm
@@ -134,5 +135,8 @@ class Attention(nnx.Module):
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = rotate(q, rope), rotate(k, rope), self.v_proj(x_BTD).reshape(shape)
+        # Devices that have different tokens of a row need the keys and values of all of them.
+        q = constrain(q, "rows", "tokens", "heads", None)
+        k, v = (constrain(each, "rows", None, "kv_heads", None) for each in (k, v))
         out = attend_parts(q, look(k, v), self.scoring)
         return self.o_proj(out.reshape(*out.shape[:2], -1)), KeyValue(k, v)

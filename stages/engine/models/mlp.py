@@ -7,6 +7,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Float
 
+from stages.engine.cluster.axes import constrain
 from stages.engine.models.architecture import Architecture
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
@@ -25,4 +26,5 @@ class Mlp(nnx.Module):
         self.down_proj = nnx.Linear(arch.hidden, arch.width, use_bias=False, rngs=rngs)
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return self.down_proj(ACTIVATIONS[self.activation](self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
+        inner_BTF = ACTIVATIONS[self.activation](self.gate_proj(x_BTD)) * self.up_proj(x_BTD)
+        return self.down_proj(constrain(inner_BTF, "rows", "tokens", "mlp"))

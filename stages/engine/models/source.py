@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from stages.contract import ARTIFACT_FILE, Adapter, ExternalInput, ModelArtifact, SourceRef, StageContext
+from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, SourceRef, StageContext
+from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
-from stages.engine.data.gguf import open_gguf
-from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
-from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
+from stages.engine.models.axes import check_heads, make_placement
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, save_adapter, split
-from stages.engine.models.weights.load import load_decoder
+from stages.engine.models.opened import OpenedModel, open_model
+from stages.engine.models.weights.load import load_weights
 from stages.errors import UserError
 
 
@@ -37,28 +35,35 @@ class LoadedModel:
 
 def load_model(context: StageContext, name: str = "model") -> LoadedModel:
     """Loads an input as it is, for sampling and scoring."""
-    artifact, folder = _describe(context, name)
-    if artifact.adapter is None:
-        return _load(context, artifact, None, None)
-    return _load(context, artifact, _lora_of(artifact.adapter), folder / artifact.adapter.file)
+    opened = open_model(context, name)
+    adapter = opened.artifact.adapter
+    return _load(opened, None if adapter is None else _lora_of(adapter))
 
 
-def load_trained_model(context: StageContext, lora: LoraConfig, seed: int, name: str = "model") -> LoadedModel:
+def load_trained_model(
+    context: StageContext, lora: LoraConfig, seed: int, cluster: Cluster = ALONE, name: str = "model"
+) -> LoadedModel:
     """Loads an input to be trained: its adapter goes on, or a fresh one starts.
 
+    The base goes straight to the devices of the cluster, the adapter does not.
+
     Raises:
-        UserError: the input's adapter was trained with other settings.
+        UserError: the input's adapter was trained with other settings, or the base cannot be divided so.
     """
-    artifact, folder = _describe(context, name)
-    if artifact.adapter is None:
-        return _load(context, artifact, lora, None, seed)
-    found = _lora_of(artifact.adapter)
+    opened = open_model(context, name)
+    artifact = opened.artifact
+    if artifact.whole:
+        raise UserError(
+            f"input `{name}` is a whole model that an earlier stage wrote; an adapter can be trained over a published "
+            f"base only, such as {artifact.base.uri}: copy it out with `temper fetch` and name the folder as the model"
+        )
+    found = lora if artifact.adapter is None else _lora_of(artifact.adapter)
     if found != lora:
         raise UserError(
             f"input `{name}` has an adapter with {_words(found)}; model.lora asks for {_words(lora)}. "
             "Use the same section in both stages, or start from a base without an adapter"
         )
-    return _load(context, artifact, lora, folder / artifact.adapter.file, seed)
+    return _load(opened, lora, seed, cluster)
 
 
 def check_length(model: LoadedModel, num_tokens: int) -> None:
@@ -80,17 +85,6 @@ def write_model(folder: Path, base: SourceRef, adapter: Weights, lora: LoraConfi
     (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())
 
 
-def _describe(context: StageContext, name: str) -> tuple[ModelArtifact, Path]:
-    given = context.input(name)
-    if isinstance(given, ExternalInput):
-        return ModelArtifact(base=given.source), context.scratch
-    folder = context.input_dir(name)
-    try:
-        return ModelArtifact.model_validate_json((folder / ARTIFACT_FILE).read_bytes()), folder
-    except (OSError, ValidationError) as error:
-        raise UserError(f"input `{name}`: {folder} holds no model: {error}") from error
-
-
 def _words(lora: LoraConfig) -> str:
     return f"rank {lora.rank}, alpha {lora.alpha:g} on {', '.join(lora.targets)}"
 
@@ -99,21 +93,14 @@ def _lora_of(adapter: Adapter) -> LoraConfig:
     return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file", "quantization"}))
 
 
-def _load(
-    context: StageContext, artifact: ModelArtifact, lora: LoraConfig | None, adapter_file: Path | None, seed: int = 0
-) -> LoadedModel:
-    path = context.source_path(artifact.base)
-    chat = Chat(_tokenizer(path))
-    model = load_decoder(path)
+def _load(opened: OpenedModel, lora: LoraConfig | None, seed: int = 0, cluster: Cluster = ALONE) -> LoadedModel:
+    artifact, arch = opened.artifact, opened.checkpoint.arch
+    chat = Chat(opened.tokenizer)
+    check_heads(cluster, arch)
+    model = load_weights(opened.checkpoint, placement=make_placement(cluster))
     if lora is not None:
         attach_lora(model, lora, seed)
     frozen, adapter = split(model)
-    if adapter_file is not None:
-        adapter = load_adapter(adapter_file, adapter)
-    return LoadedModel(artifact.base, frozen, adapter, chat, model.arch.max_positions)
-
-
-def _tokenizer(path: Path) -> Tokenizer:
-    if path.suffix == ".gguf":
-        return tokenizer_from_gguf(open_gguf(path).metadata, str(path))
-    return load_tokenizer(path)
+    if artifact.adapter is not None:
+        adapter = load_adapter(opened.folder / artifact.adapter.file, adapter)
+    return LoadedModel(artifact.base, frozen, adapter, chat, arch.max_positions)

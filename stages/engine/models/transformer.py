@@ -9,6 +9,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from stages.engine.cluster.axes import constrain
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.attention import Attention, KeyValue, Look, Part, within_window
 from stages.engine.models.mlp import Mlp
@@ -90,9 +91,11 @@ class Decoder(nnx.Module):
 
         def run_layer(x_BTD: Array, layer: tuple[PyTree, PyTree, Array]) -> tuple[Array, KeyValue]:
             layer_weights, layer_cache, near = layer
-            return nnx.merge(graph, layer_weights)(x_BTD, *of_layer(layer_cache, near))
+            x_BTD, key_value = nnx.merge(graph, layer_weights)(x_BTD, *of_layer(layer_cache, near))
+            return constrain(x_BTD, "rows", "tokens", None), key_value
 
-        x_BTD = self.embed(tokens)
+        table_VD = constrain(self.embed.embedding[...], "vocab", None)
+        x_BTD = constrain(jnp.take(table_VD, tokens, axis=0), "rows", "tokens", None)
         x_BTD = x_BTD * jnp.asarray(self.arch.embedding_scale, x_BTD.dtype)
         x_BTD, key_values = jax.lax.scan(run_layer, x_BTD, (weights, cache, jnp.asarray(near_layers(self.arch))))
         return self.norm(x_BTD), key_values

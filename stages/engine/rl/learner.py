@@ -8,9 +8,10 @@ import optax
 from jaxtyping import Array, Float, Float32
 
 from stages.engine.cluster.mesh import ALONE, Cluster
-from stages.engine.cluster.placement import divide_rows, replicate
+from stages.engine.cluster.placement import divide_rows
 from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout
+from stages.engine.models.axes import place_weights
 from stages.engine.models.lora import Frozen, Weights
 from stages.engine.rl.experience import make_experience
 from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
@@ -51,17 +52,16 @@ class PolicyLearner:
         """Prepares the compiled functions.
 
         Args:
-            frozen: of the policy and the reference, which share their base.
+            frozen: of the policy and the reference, which share their base; it lies on the devices of the cluster.
             reference: adapter of the reference; only a KL term reads it.
             settings: of the loss.
             optimizer: of the policy's adapter.
             layout: of the groups in one backward pass.
             cluster: whose devices share the rows.
         """
-        frozen = frozen._replace(base=replicate(cluster, frozen.base))
         self._cluster = cluster
         self._base = frozen.base
-        self._reference = replicate(cluster, reference)
+        self._reference = place_weights(cluster, reference)
         self._layout = layout
         self._score = make_scorer(frozen, settings.temperature, cluster) if settings.kl_coef else None
         self._gradient = make_gradient(make_policy_loss(frozen.graph, settings), cluster)

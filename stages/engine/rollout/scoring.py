@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-import jax
 from jaxtyping import Array, Float
 
+from stages.engine.cluster.axes import constrain
 from stages.engine.cluster.mesh import ALONE, Cluster
-from stages.engine.cluster.shares import on_each_device
+from stages.engine.cluster.programs import compiled
 from stages.engine.data.batching import Batch
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Frozen, Weights, bind
@@ -18,11 +18,11 @@ def make_scorer(
 ) -> Callable[[Weights, Batch], Float[Array, "B R"]]:
     """A compiled function from an adapter and a batch to the log-probabilities of its targets, in nats.
 
-    Each device of a cluster scores its own rows.
+    The devices of a cluster share the rows.
     """
 
     def score(adapter: Weights, base: Cells, batch: Batch) -> Float[Array, "B R"]:
-        return score_targets(bind(frozen.graph, adapter, base), batch, temperature)
+        return constrain(score_targets(bind(frozen.graph, adapter, base), batch, temperature), "rows", None)
 
-    compiled = jax.jit(on_each_device(cluster, score))
-    return lambda adapter, batch: compiled(adapter, frozen.base, batch)
+    program = compiled(cluster, score)
+    return lambda adapter, batch: program(adapter, frozen.base, batch)

@@ -6,7 +6,7 @@ import jax
 import optax
 
 from stages.engine.cluster.mesh import ALONE, Cluster
-from stages.engine.cluster.placement import keep_divided, replicate
+from stages.engine.models.axes import keep_moments, place_weights
 from stages.engine.models.lora import Weights
 from stages.errors import UserError
 
@@ -40,12 +40,12 @@ class TrainState(NamedTuple):
 def start_state(
     weights: Weights, optimizer: optax.GradientTransformation, seed: int, cluster: Cluster = ALONE
 ) -> TrainState:
-    """The state before the first step; each device of a cluster has all weights and its part of the moments."""
+    """The state before the first step; each device of a cluster has its part of weights and moments."""
 
     def start(weights: Weights) -> optax.OptState:
-        return keep_divided(cluster, optimizer.init(weights))
+        return keep_moments(cluster, optimizer.init(weights))
 
-    weights = replicate(cluster, weights)
+    weights = place_weights(cluster, weights)
     return TrainState(weights, jax.jit(start)(weights), Counters(0, 0, 0, 0, seed))
 
 

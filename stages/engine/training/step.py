@@ -13,8 +13,8 @@ import optax
 from jaxtyping import Array, Float
 
 from stages.engine.cluster.mesh import ALONE, Cluster
-from stages.engine.cluster.placement import keep_divided, keep_whole
-from stages.engine.cluster.shares import sum_over_devices
+from stages.engine.cluster.programs import compiled
+from stages.engine.models.axes import keep_moments, keep_weights
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
 
@@ -65,7 +65,7 @@ def make_gradient(
 ) -> Callable[[Weights, Cells, BatchT], Gradient]:
     """A compiled function from trained weights, frozen weights and a batch to its gradient.
 
-    Each device of a cluster runs it on its own rows of the batch, and all get the sum.
+    The devices of a cluster share the rows and get the sum over all of them.
     """
 
     def total(weights: Weights, base: Cells, batch: BatchT) -> tuple[Float[Array, ""], Loss]:
@@ -74,9 +74,9 @@ def make_gradient(
 
     def gradient(weights: Weights, base: Cells, batch: BatchT) -> Gradient:
         weights_gradient, loss = jax.grad(total, has_aux=True)(weights, base, batch)
-        return Gradient(loss, weights_gradient)
+        return Gradient(loss, keep_weights(cluster, weights_gradient))
 
-    return jax.jit(sum_over_devices(cluster, gradient))
+    return compiled(cluster, gradient)
 
 
 @jax.jit
@@ -94,10 +94,10 @@ def make_update(
     """
 
     def update(weights: Weights, state: optax.OptState, gradient: Gradient) -> Applied:
-        averaged = keep_whole(cluster, jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights))
+        averaged = keep_weights(cluster, jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights))
         changes, state = optimizer.update(averaged, state, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
-        return Applied(keep_whole(cluster, moved), keep_divided(cluster, state), optax.tree.norm(averaged))
+        return Applied(keep_weights(cluster, moved), keep_moments(cluster, state), optax.tree.norm(averaged))
 
     return jax.jit(update)
 

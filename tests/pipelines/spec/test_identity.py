@@ -163,7 +163,7 @@ def other_values(config: StageConfigBase, leaf: str) -> Iterator[StageConfigBase
     value = owner.__dict__[last]
     candidates: list[JsonValue] = [*choices(type(owner).model_fields[last].annotation), "other", None]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        candidates = [value * 2, value + 1, value / 2, value / 2 + 0.25, value // 2, *candidates]
+        candidates = [value * 2, value + 1, value + 2, value / 2, value / 2 + 0.25, value // 2, *candidates]
     if isinstance(value, bool):
         candidates = [not value]
     if isinstance(value, tuple):

@@ -13,7 +13,7 @@ from stage_trial import TINY, StageTrial
 from stages.contract import ProgressPoint, StageConfigBase
 from stages.engine.checkpoints.store import ProgressWriter, restore_newest
 from stages.engine.cluster.agreement import Agreement, agreed
-from stages.engine.cluster.mesh import ALONE, DATA, Cluster, all_devices, divided
+from stages.engine.cluster.mesh import ALONE, AXES, Cluster, all_devices, divided
 from stages.engine.cluster.placement import divide_rows, of_this_process, replicate
 from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout, choose_layout
@@ -66,11 +66,11 @@ def alone(model: Model) -> Gradient:
 @pytest.mark.parametrize(
     ("shape", "spec"),
     [
-        ((8, 12), PartitionSpec(None, DATA)),
-        ((8, 3), PartitionSpec(DATA)),
-        ((4, 4), PartitionSpec(DATA)),
-        ((3, 6), PartitionSpec()),
-        ((0, 4), PartitionSpec(None, DATA)),
+        ((8, 12), PartitionSpec(None, AXES)),
+        ((8, 3), PartitionSpec(AXES, None)),
+        ((4, 4), PartitionSpec(AXES, None)),
+        ((3, 6), PartitionSpec(None, None)),
+        ((0, 4), PartitionSpec(None, AXES)),
         ((), PartitionSpec()),
     ],
 )

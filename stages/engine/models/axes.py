@@ -1,0 +1,130 @@
+"""How the weights of a decoder are divided over the devices of a cluster."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import jax
+import optax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.tree_util import DictKey, KeyPath
+from jaxtyping import Array, Shaped
+
+from stages.engine.cluster.axes import Dim, spec_of
+from stages.engine.cluster.mesh import WHOLE, Cluster, divided
+from stages.engine.cluster.placement import place
+from stages.engine.models.architecture import Architecture
+from stages.engine.models.lora import Weights
+from stages.engine.models.paths import dotted
+from stages.engine.models.transformer import Cells
+from stages.errors import UserError
+
+DIMS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
+    {
+        "embed.embedding": ("vocab", "embed"),
+        "lm_head.kernel": ("embed", "vocab"),
+        "q_proj.kernel": ("embed", "heads"),
+        "k_proj.kernel": ("embed", "kv_heads"),
+        "v_proj.kernel": ("embed", "kv_heads"),
+        "o_proj.kernel": ("heads", "embed"),
+        "router.kernel": ("embed", None),
+        "gate_proj.kernel": ("embed", "mlp"),
+        "up_proj.kernel": ("embed", "mlp"),
+        "down_proj.kernel": ("mlp", "embed"),
+    }
+)
+"""Matrices by the end of their name; in blocks a dimension of layers stands before these, and one of experts after it.
+
+What is not listed is small and whole on every device: norms, biases, and the two matrices of an adapter.
+"""
+
+Placement = Callable[[str, tuple[int, ...]], Sharding]
+"""From a weight's dotted name and shape to where its parts lie."""
+
+
+def weight_spec(mesh: Mesh | AbstractMesh, name: str, shape: tuple[int, ...]) -> PartitionSpec:
+    """How a weight is divided.
+
+    Raises:
+        UserError: a dimension does not divide evenly.
+    """
+    dims = DIMS.get(".".join(name.removesuffix(".array.qvalue").removesuffix(".array.scale").split(".")[-2:]))
+    if dims is None:
+        return WHOLE
+    stacked = len(shape) - len(dims)
+    before: tuple[Dim | None, ...] = (None, "experts") if stacked == 2 else (None,) * stacked
+    return spec_of(mesh, name, shape, (*before, *dims))
+
+
+def make_placement(cluster: Cluster) -> Placement | None:
+    """Where weights lie on the devices of a cluster; none for one device alone."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return None
+    return lambda name, shape: NamedSharding(mesh, weight_spec(mesh, name, shape))
+
+
+def check_heads(cluster: Cluster, arch: Architecture) -> None:
+    """Checks that whole heads can be divided over the devices.
+
+    Raises:
+        UserError: a device would get a part of a head.
+    """
+    if cluster.mesh is None:
+        return
+    tensor = cluster.mesh.shape["tensor"]
+    counts = {"query heads": arch.num_heads, "key and value heads": arch.num_kv_heads}
+    problems = [f"{count} {what}" for what, count in counts.items() if count % tensor]
+    if problems:
+        raise UserError(f"mesh.tensor is {tensor}, which does not divide the model's {' and '.join(problems)}")
+
+
+def base_of_this_process(cluster: Cluster, base: Cells) -> Cells:
+    """A base for programs that other processes do not follow: on one device, or divided over this process's.
+
+    Raises:
+        UserError: they are divided over the devices of several processes.
+    """
+    if cluster.mesh is None:
+        return base
+    if all(leaf.is_fully_replicated for leaf in jax.tree.leaves(base)):
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), base)
+    if jax.process_count() > 1:
+        raise UserError(
+            "mesh: a stage that samples needs the whole model in each of its processes; divide it over the devices of "
+            "one process, or divide rows only: mesh.data"
+        )
+    return base
+
+
+def place_weights(cluster: Cluster, weights: Weights) -> Weights:
+    """Trained weights onto the devices."""
+    placement = make_placement(cluster)
+    if placement is None:
+        return weights
+    return {name: place(leaf, placement(name, leaf.shape)) for name, leaf in weights.items()}
+
+
+def keep_weights(cluster: Cluster, weights: Weights) -> Weights:
+    """Within a compiled function: trained weights, or their gradient, lie as their names say."""
+    placement = make_placement(cluster)
+    if placement is None:
+        return weights
+    return {name: jax.lax.with_sharding_constraint(leaf, placement(name, leaf.shape)) for name, leaf in weights.items()}
+
+
+def keep_moments(cluster: Cluster, state: optax.OptState) -> optax.OptState:
+    """Within a compiled function: an optimizer's moments lie as their weights, and the copies share the rest."""
+    mesh = cluster.mesh
+    if mesh is None:
+        return state
+
+    def keep(path: KeyPath, leaf: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        sharding = divided(mesh, leaf.shape, weight_spec(mesh, _name(path), leaf.shape))
+        return jax.lax.with_sharding_constraint(leaf, sharding)
+
+    return jax.tree_util.tree_map_with_path(keep, state)
+
+
+def _name(path: KeyPath) -> str:
+    """The weight's name in a tree of weights or of moments."""
+    return dotted(key.key for key in path if isinstance(key, DictKey))

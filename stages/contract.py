@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 T = TypeVar("T")
 
@@ -89,11 +89,20 @@ class Artifact(Strict):
 
 
 class ModelArtifact(Artifact):
-    """A base model by source, and at most one adapter over it."""
+    """A base model by source, and at most one adapter over it; or a whole model."""
 
     kind: Literal["model"] = "model"
     base: SourceRef
+    """Where the weights are or, of a whole model, what they were made from."""
     adapter: Adapter | None = None
+    whole: bool = False
+    """Whether the folder itself holds the model, with its tokenizer, in the layout of Hugging Face."""
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> "ModelArtifact":
+        if self.whole and self.adapter is not None:
+            raise ValueError("a whole model has no adapter")
+        return self
 
 
 class DatasetArtifact(Artifact):

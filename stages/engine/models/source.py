@@ -1,6 +1,7 @@
 """Model artifacts in and out: a base from its source, under the adapter of an earlier stage."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, SourceRef, StageContext
@@ -19,22 +20,39 @@ class LoadedModel:
     """A model input, ready to run.
 
     Attributes:
-        base: where the base came from.
+        opened: what it is made of.
         frozen: structure and base weights.
         adapter: its trained part, empty for a bare base that nothing is trained on.
-        chat: its tokenizer and chat template.
-        max_positions: longest context that it was trained for.
+        lora: settings of the adapter.
     """
 
-    base: SourceRef
+    opened: OpenedModel
     frozen: Frozen
     adapter: Weights
-    chat: Chat
-    max_positions: int
+    lora: LoraConfig | None
+
+    @property
+    def base(self) -> SourceRef:
+        """Where the base came from."""
+        return self.opened.artifact.base
+
+    @property
+    def max_positions(self) -> int:
+        """Longest context that it was trained for."""
+        return self.opened.checkpoint.arch.max_positions
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Its tokenizer and chat template.
+
+        Raises:
+            UserError: it has no template, or a broken one.
+        """
+        return Chat(self.opened.tokenizer)
 
 
 def load_model(context: StageContext, name: str = "model") -> LoadedModel:
-    """Loads an input as it is, for sampling and scoring."""
+    """Loads an input as it is, for sampling and scoring; it may have no chat template until one is asked for."""
     opened = open_model(context, name)
     adapter = opened.artifact.adapter
     return _load(opened, None if adapter is None else _lora_of(adapter))
@@ -94,13 +112,11 @@ def _lora_of(adapter: Adapter) -> LoraConfig:
 
 
 def _load(opened: OpenedModel, lora: LoraConfig | None, seed: int = 0, cluster: Cluster = ALONE) -> LoadedModel:
-    artifact, arch = opened.artifact, opened.checkpoint.arch
-    chat = Chat(opened.tokenizer)
-    check_heads(cluster, arch)
+    check_heads(cluster, opened.checkpoint.arch)
     model = load_weights(opened.checkpoint, placement=make_placement(cluster))
     if lora is not None:
         attach_lora(model, lora, seed)
     frozen, adapter = split(model)
-    if artifact.adapter is not None:
-        adapter = load_adapter(opened.folder / artifact.adapter.file, adapter)
-    return LoadedModel(artifact.base, frozen, adapter, chat, arch.max_positions)
+    if opened.artifact.adapter is not None:
+        adapter = load_adapter(opened.folder / opened.artifact.adapter.file, adapter)
+    return LoadedModel(opened, frozen, adapter, lora)

@@ -1,0 +1,63 @@
+"""A model input before any of its weights are read: a source, an earlier stage's adapter over one, or a whole model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stages.contract import ARTIFACT_FILE, ExternalInput, ModelArtifact, StageContext
+from stages.engine.data.gguf import open_gguf
+from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
+from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
+from stages.engine.data.tokenizer_rows import fit_vocabulary
+from stages.engine.models.weights.checkpoint import Checkpoint
+from stages.engine.models.weights.gguf_checkpoint import gguf_checkpoint
+from stages.engine.models.weights.hf import open_hf
+from stages.errors import UserError
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """What a model input is made of.
+
+    Attributes:
+        artifact: its description.
+        folder: where the adapter's file is, if it has one.
+        checkpoint: the weights below an adapter.
+        tokenizer: of the model; it may have no chat template.
+    """
+
+    artifact: ModelArtifact
+    folder: Path
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+
+
+def open_model(context: StageContext, name: str = "model") -> OpenedModel:
+    """Opens an input.
+
+    Raises:
+        UserError: it is no model, or its files are missing, damaged or of no known family.
+    """
+    artifact, folder = _describe(context, name)
+    path = folder if artifact.whole else context.source_path(artifact.base)
+    checkpoint, tokenizer = _open(path)
+    return OpenedModel(artifact, folder, checkpoint, fit_vocabulary(tokenizer, checkpoint.arch.vocab_size))
+
+
+def _describe(context: StageContext, name: str) -> tuple[ModelArtifact, Path]:
+    given = context.input(name)
+    if isinstance(given, ExternalInput):
+        return ModelArtifact(base=given.source), context.scratch
+    folder = context.input_dir(name)
+    try:
+        return ModelArtifact.model_validate_json((folder / ARTIFACT_FILE).read_bytes()), folder
+    except (OSError, ValidationError) as error:
+        raise UserError(f"input `{name}`: {folder} holds no model: {error}") from error
+
+
+def _open(path: Path) -> tuple[Checkpoint, Tokenizer]:
+    if path.suffix == ".gguf":
+        file = open_gguf(path)
+        return gguf_checkpoint(file), tokenizer_from_gguf(file.metadata, str(path))
+    return open_hf(path), load_tokenizer(path)

@@ -111,6 +111,8 @@ def _describe_artifact(artifact: Artifact) -> str:
     match artifact:
         case DatasetArtifact(num_rows=rows):
             return f"{rows:,} rows"
+        case ModelArtifact(base=base, whole=True):
+            return f"whole model made from {_describe_source(base)}"
         case ModelArtifact(base=base, adapter=None):
             return f"base {_describe_source(base)}"
         case ModelArtifact(base=base, adapter=adapter) if adapter is not None:

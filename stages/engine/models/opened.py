@@ -1,11 +1,13 @@
 """A model input before any of its weights are read: a source, an earlier stage's adapter over one, or a whole model."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from stages.contract import ARTIFACT_FILE, ExternalInput, ModelArtifact, StageContext
+from stages.engine.data.chat import Chat
 from stages.engine.data.gguf import open_gguf
 from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
 from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
@@ -31,6 +33,15 @@ class OpenedModel:
     folder: Path
     checkpoint: Checkpoint
     tokenizer: Tokenizer
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Prompts and replies by the model's chat template.
+
+        Raises:
+            UserError: it has no template, or a broken one.
+        """
+        return Chat(self.tokenizer)
 
 
 def open_model(context: StageContext, name: str = "model") -> OpenedModel:

@@ -1,7 +1,6 @@
 """Model artifacts in and out: a base from its source, under the adapter of an earlier stage."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, SourceRef, StageContext
@@ -41,18 +40,14 @@ class LoadedModel:
         """Longest context that it was trained for."""
         return self.opened.checkpoint.arch.max_positions
 
-    @cached_property
+    @property
     def chat(self) -> Chat:
-        """Its tokenizer and chat template.
-
-        Raises:
-            UserError: it has no template, or a broken one.
-        """
-        return Chat(self.opened.tokenizer)
+        """Its tokenizer and chat template; errors are those of `OpenedModel.chat`."""
+        return self.opened.chat
 
 
 def load_model(context: StageContext, name: str = "model") -> LoadedModel:
-    """Loads an input as it is, for sampling and scoring; it may have no chat template until one is asked for."""
+    """Loads an input as it is; it may have no chat template until one is asked for."""
     opened = open_model(context, name)
     adapter = opened.artifact.adapter
     return _load(opened, None if adapter is None else _lora_of(adapter))
@@ -69,7 +64,7 @@ def load_trained_model(
         UserError: the input's adapter was trained with other settings, or the base cannot be divided so.
     """
     opened = open_model(context, name)
-    artifact = opened.artifact
+    artifact, _ = opened.artifact, opened.chat
     if artifact.whole:
         raise UserError(
             f"input `{name}` is a whole model that an earlier stage wrote; an adapter can be trained over a published "

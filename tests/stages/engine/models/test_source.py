@@ -1,6 +1,8 @@
 """Model inputs of a stage: a published base, or what an earlier stage trained over it."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,12 @@ import pytest
 from stage_trial import TINY, StageTrial, external, stored
 
 from stages.contract import ARTIFACT_FILE, ModelArtifact, StageInput
+from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.config import LoraConfig
-from stages.engine.models.lora import Weights, save_adapter
+from stages.engine.models.lora import Weights, bind, save_adapter
 from stages.engine.models.source import LoadedModel, load_model, load_trained_model
+from stages.engine.models.weights.load import open_checkpoint, read_weights
+from stages.engine.models.weights.save import save_hf
 from stages.engine.rollout.config import SamplingConfig
 from stages.errors import UserError
 from stages.evaluation.config import EvaluationConfig
@@ -82,3 +87,43 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     (content / ARTIFACT_FILE).write_text('{"kind": "dataset", "num_rows": 3}')
     with pytest.raises(UserError, match=r"input `model`: .* holds no model"):
         load_model(trial(tmp_path, stored(tmp_path, content)).context())
+
+
+def test_a_whole_model_of_an_earlier_stage_is_loaded_from_its_folder(tmp_path: Path, tiny: LoadedModel) -> None:
+    model = load_model(trial(tmp_path, whole_model(tmp_path)).context())
+    assert model.base == tiny.base
+    assert model.adapter == {}
+    embedding = bind(model.frozen.graph, {}, model.frozen.base).embed.embedding[...]
+    original = bind(tiny.frozen.graph, tiny.adapter, tiny.frozen.base).embed.embedding[...]
+    np.testing.assert_array_equal(embedding, 2 * original)
+
+
+def test_an_adapter_over_a_whole_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="copy it out with `temper fetch` and name the folder as the model"):
+        load_trained_model(trial(tmp_path, whole_model(tmp_path)).context(), LORA, seed=0)
+
+
+def test_a_model_without_a_chat_template_loads_until_one_is_asked_for(tmp_path: Path) -> None:
+    folder = shutil.copytree(TINY, tmp_path / "base", copy_function=shutil.copy)
+    settings = folder / "tokenizer_config.json"
+    without = {name: value for name, value in json.loads(settings.read_text()).items() if name != "chat_template"}
+    settings.write_text(json.dumps(without))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    model = load_model(trial(tmp_path, external(folder)).context())
+    with pytest.raises(UserError, match="the model has no chat template"):
+        _ = model.chat
+    with pytest.raises(UserError, match="the model has no chat template"):
+        load_trained_model(trial(tmp_path, external(folder)).context(), LORA, seed=0)
+
+
+def whole_model(folder: Path) -> StageInput:
+    """The tiny model with an embedding of twice the size, as an output of a stage."""
+    content = folder / "whole"
+    content.mkdir()
+    checkpoint = open_checkpoint(TINY)
+    weights = read_weights(checkpoint)
+    weights["embed.embedding"] = 2 * weights["embed.embedding"]
+    save_hf(content, checkpoint.family, checkpoint.arch, weights.items(), load_tokenizer(TINY))
+    artifact = ModelArtifact(base=external(TINY).source, whole=True)
+    (content / ARTIFACT_FILE).write_text(artifact.model_dump_json())
+    return stored(folder, content)

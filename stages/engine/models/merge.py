@@ -14,7 +14,7 @@ from stages.engine.models.quantise import QVALUE, SCALE, dequantise
 
 
 def merged_weights(
-    frozen: Frozen, adapter: Weights, lora: LoraConfig, quantization: Quantization | None = None
+    frozen: Frozen, adapter: Weights, lora: LoraConfig | None, quantization: Quantization | None = None
 ) -> Iterator[tuple[str, Float[Array, "..."]]]:
     """Every weight of the model that base and adapter are together, by path, layers stacked, one after the other.
 
@@ -32,6 +32,7 @@ def merged_weights(
             assert quantization is not None
             kernel = dequantise({part: stored[f"{path}.{part}"] for part in (QVALUE, SCALE)}, quantization)
         if f"{path}_lora_a" in adapter:
+            assert lora is not None
             kernel = _merge(kernel, adapter[f"{path}_lora_a"], adapter[f"{path}_lora_b"], lora.scale)
         yield path, kernel
 

@@ -21,6 +21,7 @@ class PeftConfig(Strict):
     """The entries of `adapter_config.json`."""
 
     base_model_name_or_path: str
+    revision: str | None
     r: int
     lora_alpha: float
     use_rslora: bool
@@ -33,10 +34,11 @@ class PeftConfig(Strict):
     inference_mode: bool = True
 
 
-def peft_config(lora: LoraConfig, base: str) -> PeftConfig:
-    """How PEFT reads the adapter over the model named `base`."""
+def peft_config(lora: LoraConfig, base: str, revision: str | None = None) -> PeftConfig:
+    """How PEFT reads the adapter over the model named `base`, of the Hub's `revision` where it is there."""
     return PeftConfig(
         base_model_name_or_path=base,
+        revision=revision,
         r=lora.rank,
         lora_alpha=lora.alpha,
         use_rslora=lora.scaling == "rank_stabilized",

@@ -50,7 +50,7 @@ def load_model(context: StageContext, name: str = "model") -> LoadedModel:
     """Loads an input as it is; it may have no chat template until one is asked for."""
     opened = open_model(context, name)
     adapter = opened.artifact.adapter
-    return _load(opened, None if adapter is None else _lora_of(adapter))
+    return _load(opened, None if adapter is None else lora_of(adapter))
 
 
 def load_trained_model(
@@ -70,7 +70,7 @@ def load_trained_model(
             f"input `{name}` is a whole model that an earlier stage wrote; an adapter can be trained over a published "
             f"base only, such as {artifact.base.uri}: copy it out with `temper fetch` and name the folder as the model"
         )
-    found = lora if artifact.adapter is None else _lora_of(artifact.adapter)
+    found = lora if artifact.adapter is None else lora_of(artifact.adapter)
     if found != lora:
         raise UserError(
             f"input `{name}` has an adapter with {_words(found)}; model.lora asks for {_words(lora)}. "
@@ -102,7 +102,8 @@ def _words(lora: LoraConfig) -> str:
     return f"rank {lora.rank}, alpha {lora.alpha:g} on {', '.join(lora.targets)}"
 
 
-def _lora_of(adapter: Adapter) -> LoraConfig:
+def lora_of(adapter: Adapter) -> LoraConfig:
+    """Settings that an adapter was trained with."""
     return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file", "quantization"}))
 
 

@@ -16,6 +16,7 @@ from stages.engine.data.batching import ROOT
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.norm import RmsNorm
 from stages.engine.models.rope import Rope, rotate
+from stages.engine.models.tokens import along_one_axis
 
 MASKED = -1e30
 """Score of a key that must not be seen; finite, so that a row without any key stays finite."""
@@ -131,12 +132,14 @@ class Attention(nnx.Module):
     def __call__(self, x_BTD: Float[Array, "B T D"], rope: Rope, look: Look) -> tuple[Float[Array, "B T D"], KeyValue]:
         """Returns the block's output and the tokens' own keys and values."""
         shape = (*x_BTD.shape[:2], -1, self.head_size)
-        q, k = self.q_proj(x_BTD).reshape(shape), self.k_proj(x_BTD).reshape(shape)
+        x = along_one_axis(x_BTD)
+        q, k = self.q_proj(x).reshape(shape), self.k_proj(x).reshape(shape)
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = rotate(q, rope), rotate(k, rope), self.v_proj(x_BTD).reshape(shape)
+        q, k, v = rotate(q, rope), rotate(k, rope), self.v_proj(x).reshape(shape)
         # Devices that have different tokens of a row need the keys and values of all of them.
         q = constrain(q, "rows", "tokens", "heads", None)
         k, v = (constrain(each, "rows", None, "kv_heads", None) for each in (k, v))
         out = attend_parts(q, look(k, v), self.scoring)
-        return self.o_proj(out.reshape(*out.shape[:2], -1)), KeyValue(k, v)
+        out = self.o_proj(along_one_axis(out.reshape(*out.shape[:2], -1)))
+        return out.reshape(x_BTD.shape), KeyValue(k, v)

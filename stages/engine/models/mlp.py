@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from stages.engine.cluster.axes import constrain
 from stages.engine.models.architecture import Architecture
+from stages.engine.models.tokens import along_one_axis
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
@@ -26,5 +27,6 @@ class Mlp(nnx.Module):
         self.down_proj = nnx.Linear(arch.hidden, arch.width, use_bias=False, rngs=rngs)
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        inner_BTF = ACTIVATIONS[self.activation](self.gate_proj(x_BTD)) * self.up_proj(x_BTD)
-        return self.down_proj(constrain(inner_BTF, "rows", "tokens", "mlp"))
+        x = along_one_axis(x_BTD)
+        inner = ACTIVATIONS[self.activation](self.gate_proj(x)) * self.up_proj(x)
+        return self.down_proj(constrain(inner, "rows", "tokens", "mlp")).reshape(x_BTD.shape)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, StageConfigBase
 from stages.evaluation.config import EvaluationConfig
+from stages.export.config import ExportConfig
 from stages.grpo.config import GrpoConfig
 from stages.prepare.config import PrepareConfig
 from stages.sft.config import SftConfig
@@ -55,6 +56,14 @@ STAGES: Mapping[str, Stage] = {
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
+    ),
+    "export": Stage(
+        config=ExportConfig,
+        version=1,
+        module="stages.export.run",
+        inputs={"model": ModelArtifact},
+        outputs={"model": ModelArtifact},
+        multi_process=False,
     ),
     "evaluation": Stage(
         config=EvaluationConfig,

@@ -23,6 +23,8 @@ EvaluationConfig.sampling
 EvaluationConfig.accuracy
 EvaluationConfig.seed
 EvaluationConfig.rollout_micro_batch execution
+ExportConfig.format
+ExportConfig.dtype
 GrpoConfig.model
 GrpoConfig.optimizer
 GrpoConfig.num_steps
@@ -76,6 +78,7 @@ SftConfig.train_micro_batch execution
 SftConfig.save_every_steps execution
 SftConfig.mesh execution
 TrainedModelConfig.lora
+TrainedModelConfig.remat execution
 """
 
 

@@ -1,0 +1,1 @@
+"""The stage that writes a model for other programs."""

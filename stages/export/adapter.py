@@ -1,0 +1,45 @@
+"""The adapter of a model as PEFT reads it, and as later stages do."""
+
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+from jaxtyping import DTypeLike
+from safetensors.numpy import load_file, save_file
+
+from stages.contract import ModelArtifact, SourceRef
+from stages.engine.data.tokenizer_save import save_tokenizer
+from stages.engine.models.opened import OpenedModel
+from stages.engine.models.peft import PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, peft_config, peft_weights
+from stages.engine.models.source import lora_of
+from stages.errors import UserError
+
+HUB = "hf://"
+
+
+def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelArtifact:
+    """Writes PEFT's two files and the tokenizer, and beside them the adapter's own file as it is.
+
+    Raises:
+        UserError: the model has no adapter, or one that PEFT has no place for.
+    """
+    base, adapter = opened.artifact.base, opened.artifact.adapter
+    if adapter is None:
+        raise UserError(
+            f"{base.uri} has no adapter to export: train one, or export the whole model with format: merged"
+        )
+    tensors = {name: jnp.asarray(tensor) for name, tensor in load_file(opened.folder / adapter.file).items()}
+    named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors)}
+    save_file(named, folder / PEFT_WEIGHTS_FILE, {"format": "pt"})
+    config = peft_config(lora_of(adapter), *_published_name(base))
+    (folder / PEFT_CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n")
+    shutil.copyfile(opened.folder / adapter.file, folder / adapter.file)
+    save_tokenizer(folder, opened.tokenizer)
+    return ModelArtifact(base=base, adapter=adapter)
+
+
+def _published_name(base: SourceRef) -> tuple[str, str | None]:
+    """What other programs find the base by: the Hub's name and commit, or the source itself."""
+    if base.uri.startswith(HUB):
+        return base.uri.removeprefix(HUB).partition("@")[0], base.digest.removeprefix("hf:")
+    return base.uri, None

@@ -1,0 +1,49 @@
+"""The whole model, its adapter worked into the base, as a folder in the layout of Hugging Face."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, DTypeLike, Float
+
+from stages.contract import ModelArtifact, StageContext
+from stages.engine.models.merge import merged_weights
+from stages.engine.models.source import LoadedModel
+from stages.engine.models.weights.save import save_hf
+from stages.errors import PreemptedError, UserError
+
+
+def write_merged(context: StageContext, folder: Path, model: LoadedModel, dtype: DTypeLike) -> ModelArtifact:
+    """Writes weight after weight, and a beat for each.
+
+    Raises:
+        UserError: a weight is too large for the type.
+        PreemptedError: the stage was asked to stop.
+    """
+    checkpoint, weights = model.opened.checkpoint, _weights(context, model, dtype)
+    save_hf(folder, checkpoint.family, checkpoint.arch, weights, model.opened.tokenizer, dtype=dtype)
+    return ModelArtifact(base=model.base, whole=True)
+
+
+def _weights(
+    context: StageContext, model: LoadedModel, dtype: DTypeLike
+) -> Iterator[tuple[str, Float[np.ndarray, "..."]]]:
+    adapter = model.opened.artifact.adapter
+    quantization = None if adapter is None else adapter.quantization
+    total = len(model.opened.checkpoint.pieces)
+    merged = merged_weights(model.frozen, model.adapter, model.lora, quantization)
+    for done, (path, weight) in enumerate(merged):
+        if context.should_stop():
+            raise PreemptedError(f"stopped after {done} of {total} weights; they are written again")
+        context.beat(done, total, {})
+        _check_range(path, weight, dtype)
+        yield path, np.asarray(weight)
+
+
+def _check_range(path: str, weight: Float[Array, "..."], dtype: DTypeLike) -> None:
+    largest, limit = float(jnp.abs(weight).max()), float(jnp.finfo(dtype).max)
+    if largest > limit:
+        raise UserError(
+            f"{path}: values reach {largest:.6g} and {jnp.dtype(dtype)} ends at {limit:.6g}; choose bfloat16"
+        )

@@ -117,6 +117,7 @@ def _loss_settings(config: GrpoConfig) -> PolicyLoss:
         clip_high=config.clip_high,
         kl_coef=config.kl_coef,
         aggregation=config.aggregation,
+        remat=config.model.remat,
     )
 
 

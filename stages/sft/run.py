@@ -30,7 +30,7 @@ def run(context: StageContext, config: SftConfig) -> None:
     check_length(model, max(len(prompt) + len(response) for prompt, (response,) in examples))
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
-    gradient = make_gradient(make_sft_loss(model.frozen.graph), cluster)
+    gradient = make_gradient(make_sft_loss(model.frozen.graph, config.model.remat), cluster)
     update = make_update(optimizer, cluster)
     layout = choose_layout(
         [example.prompt for example in examples],

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from stages.contract import Added, Strict
+from stages.contract import Added, Execution, Strict
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -38,8 +38,13 @@ class LoraConfig(Strict):
         return self.alpha / (self.rank if self.scaling == "standard" else self.rank**0.5)
 
 
+Remat = Literal["none", "dots", "full"]
+
+
 class TrainedModelConfig(Strict):
     """How the input model is trained."""
 
     lora: LoraConfig
     """The trained adapter. An input that has one must have been trained with the same section."""
+    remat: Remat = Execution("none")
+    """What a layer's backward pass computes again to save memory: `none`, all but matrix products (`dots`), or all."""

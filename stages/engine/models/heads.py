@@ -6,18 +6,20 @@ from jaxtyping import Array, Float
 from stages.engine.data.batching import Batch
 from stages.engine.models.attention import tree_mask
 from stages.engine.models.cache import look_at_tokens
+from stages.engine.models.config import Remat
 from stages.engine.models.transformer import Decoder
 from stages.engine.objectives.chunked_logprobs import chunked_logprobs
 
 
-def score_targets(model: Decoder, batch: Batch, temperature: float = 1.0) -> Float[Array, "B R"]:
+def score_targets(model: Decoder, batch: Batch, temperature: float = 1.0, remat: Remat = "none") -> Float[Array, "B R"]:
     """Log-probabilities of a batch's targets in nats, under softmax(logits / temperature).
 
     Logits exist at targets only, and for a part of them at a time. Entries outside `target_mask` are meaningless.
+    A gradient computes again what `remat` says.
     """
     mask = tree_mask(jnp.asarray(batch.segment_ids), jnp.asarray(batch.branch_ids))
     positions = jnp.asarray(batch.positions)
-    hidden, _ = model(jnp.asarray(batch.tokens), positions, look_at_tokens(mask, positions))
+    hidden, _ = model(jnp.asarray(batch.tokens), positions, look_at_tokens(mask, positions), remat=remat)
     sources = jnp.asarray(batch.target_sources)[:, :, None]
     tied = model.arch.tied_embeddings
     return chunked_logprobs(

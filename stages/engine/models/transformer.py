@@ -12,9 +12,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from stages.engine.cluster.axes import constrain
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.attention import Attention, KeyValue, Look, Part, within_window
+from stages.engine.models.config import Remat
 from stages.engine.models.mlp import Mlp
 from stages.engine.models.moe import MixtureOfExperts
 from stages.engine.models.norm import RmsNorm
+from stages.engine.models.remat import rematerialised
 from stages.engine.models.rope import Rope, make_rope
 
 LayerLook = Callable[[PyTree, Float[Array, "B T K H"], Float[Array, "B T K H"]], Sequence[Part]]
@@ -73,7 +75,12 @@ class Decoder(nnx.Module):
             self.lm_head = nnx.Linear(arch.width, arch.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"], look: LayerLook, cache: PyTree = None
+        self,
+        tokens: Int[Array, "B T"],
+        positions: Int[Array, "B T"],
+        look: LayerLook,
+        cache: PyTree = None,
+        remat: Remat = "none",
     ) -> tuple[Float[Array, "B T D"], KeyValue]:
         """Runs all layers.
 
@@ -82,6 +89,7 @@ class Decoder(nnx.Module):
             positions: for the rotary embedding, and for layers that see only near tokens.
             look: what the tokens' queries may meet, from a layer's cache and their own keys and values.
             cache: arrays with a leading layer axis, handed to `look` layer by layer.
+            remat: what a backward pass computes again.
 
         Returns:
             Normalised hidden states, and every layer's keys and values of these tokens.
@@ -97,7 +105,9 @@ class Decoder(nnx.Module):
         table_VD = constrain(self.embed.embedding[...], "vocab", None)
         x_BTD = constrain(jnp.take(table_VD, tokens, axis=0), "rows", "tokens", None)
         x_BTD = x_BTD * jnp.asarray(self.arch.embedding_scale, x_BTD.dtype)
-        x_BTD, key_values = jax.lax.scan(run_layer, x_BTD, (weights, cache, jnp.asarray(near_layers(self.arch))))
+        x_BTD, key_values = jax.lax.scan(
+            rematerialised(run_layer, remat), x_BTD, (weights, cache, jnp.asarray(near_layers(self.arch)))
+        )
         return self.norm(x_BTD), key_values
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from stages.engine.models.config import Remat
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.transformer import Cells
@@ -35,6 +36,7 @@ class PolicyLoss:
         clip_high: see `clipped_surrogate`.
         kl_coef: weight of the k3 estimate of KL(policy, reference).
         aggregation: name in `AGGREGATIONS`; a sequence is one response.
+        remat: what the backward pass computes again.
     """
 
     max_response: int
@@ -43,6 +45,7 @@ class PolicyLoss:
     clip_high: float
     kl_coef: float
     aggregation: str
+    remat: Remat = "none"
 
 
 def make_policy_loss(graph: Graph, settings: PolicyLoss) -> LossFunction[PolicyBatch]:
@@ -51,7 +54,7 @@ def make_policy_loss(graph: Graph, settings: PolicyLoss) -> LossFunction[PolicyB
 
     def loss(weights: Weights, base: Cells, batch: PolicyBatch) -> Loss:
         experience = batch.experience
-        logprobs = score_targets(bind(graph, weights, base), experience.batch, settings.temperature)
+        logprobs = score_targets(bind(graph, weights, base), experience.batch, settings.temperature, settings.remat)
 
         def by_response(per_token: ArrayLike) -> Array:
             return jnp.reshape(per_token, (-1, settings.max_response))

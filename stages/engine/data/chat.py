@@ -1,11 +1,12 @@
 """Conversations and replies as token ids, by the model's own chat template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stages.engine.data.batching import Group
 from stages.engine.data.chat_template import ChatTemplate
-from stages.engine.data.chat_turns import TurnFinder, locate_contents
+from stages.engine.data.chat_turns import TurnFinder, Turns, locate_contents
 from stages.engine.data.conversation import Conversation, conversation_ids, tokenise
+from stages.engine.data.literal import Place
 from stages.engine.data.records import Message, Row, Tool
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
@@ -62,7 +63,7 @@ class Chat:
         """
         turns = self._turns.find(messages, tools, generation_prompt=True)
         self._turns.check_prompts(turns)
-        return conversation_ids(turns, self.tokenizer)
+        return conversation_ids(turns, self._literal(turns, messages, tools), self.tokenizer)
 
     def response_ids(self, reply: str) -> list[int]:
         """Ids of a reply with its end token.
@@ -93,7 +94,8 @@ class Chat:
             raise UserError("a conversation without a reply has no continuation; ask for its prompt")
         self._turns.check_prompts(turns)
         self._turns.check_verbatim(turns, messages)
-        return self.tokenizer.encode(turns.text[turns.turns[-1].after :])
+        literal = self._literal(turns, messages, tools)
+        return conversation_ids(turns, literal, self.tokenizer, start=turns.turns[-1].after)
 
     def conversation(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Conversation:
         """The whole conversation, with the tokens of each message.
@@ -104,7 +106,34 @@ class Chat:
         turns = self._turns.find(messages, tools)
         self._turns.check_verbatim(turns, messages)
         contents = dict(locate_contents(self.template, turns.text, messages, tools))
+        self._check_located(contents, messages)
         return tokenise(turns, contents, len(messages), self.tokenizer)
+
+    def _literal(self, turns: Turns, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Place]:
+        """Places of the contents in a prompt, when special tokens are written out in one of them."""
+        if not any(self._written_out(message) for message in messages):
+            return []
+        contents = dict(locate_contents(self.template, turns.text, messages, tools, generation_prompt=True))
+        self._check_located(contents, messages)
+        return list(contents.values())
+
+    def _check_located(self, contents: Mapping[int, Place], messages: Sequence[Message]) -> None:
+        for index, message in enumerate(messages):
+            special = self._written_out(message)
+            if special is not None and index not in contents:
+                raise UserError(
+                    f"{self.tokenizer.origin}: chat template: message {index} ({message.role}): it holds {special!r}, "
+                    "which is a special token, and the template does not write the message as it is: it is not "
+                    "certain that the model sees words there; take it out"
+                )
+
+    def _written_out(self, message: Message) -> str | None:
+        """A special token in what somebody other than the model says."""
+        if message.role == "assistant":
+            return None
+        special = (token for token in self.tokenizer.encode(message.content) if token in self.tokenizer.special_ids)
+        texts = (self.tokenizer.backend.id_to_token(token) or "" for token in special)
+        return next((text for text in texts if text in message.content), None)  # not so where `<unk>` stands for it
 
     def _find_end_id(self) -> int:
         """The end token that the template writes after a reply, or the tokenizer's own when it writes none."""

@@ -8,7 +8,10 @@ follow is an error that says where: a prompt that a later message rewrites, or a
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pydantic_core import to_json
+
 from stages.engine.data.chat_template import ChatTemplate, Rendered
+from stages.engine.data.literal import Place
 from stages.engine.data.records import Message, Tool
 from stages.errors import UserError
 
@@ -72,6 +75,7 @@ class TurnFinder:
         Raises:
             UserError: the template refuses the conversation, or a reply cannot be told from the rest.
         """
+        self._check_ends(messages)
         whole = self._template.render(messages, tools, generation_prompt=generation_prompt)
         replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
         if self._template.marks_replies and len(whole.blocks) != len(replies):
@@ -110,6 +114,15 @@ class TurnFinder:
         for turn in turns.turns:
             if not turn.follows_prompt:
                 raise self._refusal(turn.message, "the text before the reply is not the prompt that it is sampled from")
+
+    def _check_ends(self, messages: Sequence[Message]) -> None:
+        """A reply ends with its first end token: one within it would cut it off."""
+        for index, message in enumerate(messages):
+            if message.role == "assistant":
+                written = message.model_dump_json(include={"content", "tool_calls"})
+                held = next((end for end in self._ends if to_json(end).decode()[1:-1] in written), None)
+                if held is not None:
+                    raise self._refusal(index, f"it holds {held}, which ends a reply; end the message before it")
 
     def _find_one(
         self, whole: Rendered, messages: Sequence[Message], index: int, number: int, tools: Sequence[Tool]
@@ -150,8 +163,13 @@ class TurnFinder:
 
 
 def locate_contents(
-    template: ChatTemplate, whole: str, messages: Sequence[Message], tools: Sequence[Tool]
-) -> Iterator[tuple[int, tuple[int, int]]]:
+    template: ChatTemplate,
+    whole: str,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    *,
+    generation_prompt: bool = False,
+) -> Iterator[tuple[int, Place]]:
     """Index and place, in characters, of each content of system, user and tool that the text holds exactly once.
 
     The content is replaced by a marker: what is then before and after the marker is before and after the content. A
@@ -161,7 +179,8 @@ def locate_contents(
         if message.role == "assistant":
             continue
         marked = [*messages[:index], message.model_copy(update={"content": _MARKER}), *messages[index + 1 :]]
-        before, marker, after = template.render(marked, tools, generation_prompt=False).text.partition(_MARKER)
+        text = template.render(marked, tools, generation_prompt=generation_prompt).text
+        before, marker, after = text.partition(_MARKER)
         fits = whole.startswith(before) and whole.endswith(after) and len(before) + len(after) <= len(whole)
         if marker and _MARKER not in after and fits:
             yield index, (len(before), len(whole) - len(after))

@@ -1,6 +1,6 @@
 """A conversation in token ids, with the tokens of each message."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from stages.engine.data.chat_turns import Turns
+from stages.engine.data.literal import Encoded, Place, encode
 from stages.engine.data.tokenizer import Tokenizer
 
 
@@ -26,7 +27,8 @@ class Conversation:
         ids: what lies between two replies and each reply are tokenised apart, as when replies are sampled: the prompt
             of every reply is a prefix.
         spans: for each message its tokens: of a reply those that the model writes, its end token among them; of others
-            those that hold a part of the content, or None where the template does not write the content as it is.
+            those that hold a part of the content, or None where there is none, or where the template does not write
+            it as it is.
     """
 
     ids: list[int]
@@ -42,37 +44,50 @@ class _Piece(NamedTuple):
     message: int | None
 
 
-def conversation_ids(turns: Turns, tokenizer: Tokenizer) -> list[int]:
-    """Ids of a conversation, each stretch tokenised apart."""
-    return [token for piece in _pieces(turns) for token in tokenizer.encode(turns.text[piece.start : piece.stop])]
+def conversation_ids(turns: Turns, literal: Sequence[Place], tokenizer: Tokenizer, *, start: int = 0) -> list[int]:
+    """Ids of a conversation, each stretch tokenised apart.
+
+    Args:
+        turns: its text and replies.
+        literal: places, in characters, where a special token is only words.
+        tokenizer: of the model.
+        start: character that begins what is wanted: 0, or the end of a reply.
+    """
+    pieces = (piece for piece in _pieces(turns) if piece.start >= start)
+    return [token for piece in pieces for token in _encode(turns, piece, literal, tokenizer).ids]
 
 
-def tokenise(
-    turns: Turns, contents: Mapping[int, tuple[int, int]], num_messages: int, tokenizer: Tokenizer
-) -> Conversation:
+def tokenise(turns: Turns, contents: Mapping[int, Place], num_messages: int, tokenizer: Tokenizer) -> Conversation:
     """A conversation with its spans.
 
     Args:
         turns: its text and replies.
-        contents: places of the other messages' contents, in characters.
+        contents: places of the other messages' contents, in characters; special tokens are only words there.
         num_messages: replies and others.
         tokenizer: of the model.
     """
     ids: list[int] = []
-    places: list[tuple[int, int]] = []
+    places: list[Place] = []
     spans: list[TokenSpan | None] = [None] * num_messages
     mask: list[bool] = []
     for piece in _pieces(turns):
-        encoding = tokenizer.backend.encode(turns.text[piece.start : piece.stop], add_special_tokens=False)
+        encoded = _encode(turns, piece, list(contents.values()), tokenizer)
         if piece.message is not None:
-            spans[piece.message] = TokenSpan(len(ids), len(ids) + len(encoding.ids))
-        ids += encoding.ids
-        places += [(piece.start + start, piece.start + stop) for start, stop in encoding.offsets]
-        mask += [piece.message is not None] * len(encoding.ids)
+            spans[piece.message] = TokenSpan(len(ids), len(ids) + len(encoded.ids))
+        ids += encoded.ids
+        places += [(piece.start + start, piece.start + stop) for start, stop in encoded.places]
+        mask += [piece.message is not None] * len(encoded.ids)
     for message, (start, stop) in contents.items():
+        if start == stop:
+            continue
         held = [token for token, place in enumerate(places) if place[0] < stop and place[1] > start]
         spans[message] = TokenSpan(held[0], held[-1] + 1) if held else None
     return Conversation(ids, tuple(spans), np.array(mask, np.bool_))
+
+
+def _encode(turns: Turns, piece: _Piece, literal: Sequence[Place], tokenizer: Tokenizer) -> Encoded:
+    within = [(start - piece.start, stop - piece.start) for start, stop in literal]
+    return encode(tokenizer, turns.text[piece.start : piece.stop], within)
 
 
 def _pieces(turns: Turns) -> Iterator[_Piece]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -50,6 +51,18 @@ class Tokenizer:
     def eos_token(self) -> str:
         """Text of `eos_id`."""
         return self.backend.id_to_token(self.eos_id) or ""
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are no text, as those that open and end a turn."""
+        return frozenset(token for token, added in self.backend.get_added_tokens_decoder().items() if added.special)
+
+    @cached_property
+    def literal_backend(self) -> tokenizers.Tokenizer:
+        """The backend, for which special tokens written out in a text are only words."""
+        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text; a special token written out in it becomes its single id, and none is added."""

@@ -205,7 +205,7 @@ def test_a_template_that_cannot_give_exact_spans_is_refused_with_message_and_rea
 
 def test_a_reply_that_holds_an_end_token_and_calls_that_are_not_written_are_refused(folder: Path) -> None:
     chat = make_chat(folder)
-    with pytest.raises(UserError, match=r"message 1 \(assistant\): the template writes 'a' for the reply 'a</s>b'"):
+    with pytest.raises(UserError, match=r"message 1 \(assistant\): it holds </s>, which ends a reply"):
         chat.conversation([DIALOGUE[1], Message(role="assistant", content="a</s>b")])
     calling = Message(role="assistant", content="", tool_calls=(ToolCall(name="add", arguments={}),))
     with pytest.raises(UserError, match=r"message 1 \(assistant\): the template does not write the call of 'add'"):

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import jax
 import optax
+from flax import nnx
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 from jax.tree_util import DictKey, KeyPath
 from jaxtyping import Array, Shaped
@@ -15,7 +16,7 @@ from stages.engine.cluster.placement import place
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.lora import Weights
 from stages.engine.models.paths import dotted
-from stages.engine.models.transformer import Cells
+from stages.engine.models.transformer import Cells, Decoder
 from stages.errors import UserError
 
 DIMS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
@@ -63,19 +64,30 @@ def make_placement(cluster: Cluster) -> Placement | None:
     return lambda name, shape: NamedSharding(mesh, weight_spec(mesh, name, shape))
 
 
-def check_heads(cluster: Cluster, arch: Architecture) -> None:
-    """Checks that whole heads can be divided over the devices.
+def check_division(cluster: Cluster, arch: Architecture) -> None:
+    """Checks that a decoder can be divided over the devices, before its weights are read.
 
     Raises:
-        UserError: a device would get a part of a head.
+        UserError: heads, or a dimension of a weight, do not divide evenly; all are named.
     """
-    if cluster.mesh is None:
+    mesh = cluster.mesh
+    if mesh is None:
         return
-    tensor = cluster.mesh.shape["tensor"]
+    tensor = mesh.shape["tensor"]
     counts = {"query heads": arch.num_heads, "key and value heads": arch.num_kv_heads}
-    problems = [f"{count} {what}" for what, count in counts.items() if count % tensor]
+    problems = [
+        f"its {count} {what} do not divide evenly by mesh.tensor = {tensor}"
+        for what, count in counts.items()
+        if count % tensor
+    ]
+    shapes = nnx.split(nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0))))[1]
+    for path, leaf in shapes.flat_state():
+        try:
+            weight_spec(mesh, dotted(path), leaf.get_value().shape)
+        except UserError as error:
+            problems.append(str(error))
     if problems:
-        raise UserError(f"mesh.tensor is {tensor}, which does not divide the model's {' and '.join(problems)}")
+        raise UserError(f"the model cannot be divided so: {'; '.join(problems)}")
 
 
 def base_of_this_process(cluster: Cluster, base: Cells) -> Cells:

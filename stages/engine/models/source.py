@@ -6,7 +6,7 @@ from pathlib import Path
 from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, SourceRef, StageContext
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
-from stages.engine.models.axes import check_heads, make_placement
+from stages.engine.models.axes import check_division, make_placement
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, save_adapter, split
 from stages.engine.models.opened import OpenedModel, open_model
@@ -108,7 +108,7 @@ def lora_of(adapter: Adapter) -> LoraConfig:
 
 
 def _load(opened: OpenedModel, lora: LoraConfig | None, seed: int = 0, cluster: Cluster = ALONE) -> LoadedModel:
-    check_heads(cluster, opened.checkpoint.arch)
+    check_division(cluster, opened.checkpoint.arch)
     model = load_weights(opened.checkpoint, placement=make_placement(cluster))
     if lora is not None:
         attach_lora(model, lora, seed)

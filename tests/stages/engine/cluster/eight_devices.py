@@ -3,23 +3,28 @@
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from stage_trial import TINY, StageTrial, external
 
+from stages.contract import StageConfigBase
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.cluster.mesh import ALONE, Cluster, all_devices
-from stages.engine.cluster.placement import divide_rows
+from stages.engine.cluster.placement import divide_rows, replicate
 from stages.engine.data.batching import Batch, Group
 from stages.engine.data.layout import Layout
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings, Window
 from stages.engine.models.axes import base_of_this_process, make_placement, place_weights
+from stages.engine.models.config import LoraConfig
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights
 from stages.engine.models.paths import dotted
+from stages.engine.models.source import load_trained_model
 from stages.engine.models.transformer import Cells, Decoder
 from stages.engine.training.config import OptimizerConfig
 from stages.engine.training.optimizer import make_optimizer
@@ -166,20 +171,10 @@ def test_devices_exchange_weights_along_fsdp_and_sums_along_tensor(mesh: str, ex
     assert set(re.findall(r"(all-gather|all-reduce|all-to-all)\(", program)) == {exchanged}
 
 
-def test_a_base_for_sampling_is_one_copy_or_stays_divided() -> None:
-    base = nnx.split(Decoder(LLAMA, rngs=nnx.Rngs(0)))[1]
-    for mesh in ("data", "fsdp"):
-        cluster = all_devices(MESHES[mesh])
-        placement = make_placement(cluster)
-        assert placement is not None
-        flat = [
-            (path, leaf.replace(jax.device_put(leaf.get_value(), placement(dotted(path), leaf.get_value().shape))))
-            for path, leaf in base.flat_state()
-        ]
-        placed = nnx.from_flat_state(flat)
-        found = base_of_this_process(cluster, placed)
-        devices = {len(leaf.devices()) for leaf in jax.tree.leaves(found)}
-        assert devices == ({1} if mesh == "data" else {8})
+def test_a_base_that_is_whole_everywhere_is_sampled_from_on_one_device() -> None:
+    cluster = all_devices()
+    base = replicate(cluster, nnx.split(Decoder(LLAMA, rngs=nnx.Rngs(0)))[1])
+    assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(base_of_this_process(cluster, base)))
 
 
 @pytest.mark.parametrize(
@@ -196,3 +191,37 @@ def test_a_base_for_sampling_is_one_copy_or_stays_divided() -> None:
 def test_sizes_that_do_not_make_up_all_devices_are_refused(config: MeshConfig, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         all_devices(config)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "messages"),
+    [
+        (
+            2,
+            [
+                "embed.embedding: its dimension `vocab` of 259 does not divide evenly by mesh.tensor = 2",
+                "lm_head.kernel",
+            ],
+        ),
+        (4, ["its 2 key and value heads do not divide evenly by mesh.tensor = 4", "embed.embedding", "lm_head.kernel"]),
+        (8, ["its 4 query heads", "its 2 key and value heads"]),
+    ],
+)
+def test_a_model_that_cannot_be_divided_so_is_refused_as_it_is_loaded(
+    tmp_path: Path, tensor: int, messages: list[str]
+) -> None:
+    trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
+    with pytest.raises(UserError, match=".*; ".join(map(re.escape, messages))):
+        load_trained_model(trial.context(), LoraConfig(rank=2, alpha=2), 0, all_devices(MeshConfig(tensor=tensor)))
+
+
+def test_a_model_is_loaded_straight_to_the_devices_that_share_it(tmp_path: Path) -> None:
+    trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
+    cluster = all_devices(MESHES["fsdp"])
+    base = load_trained_model(trial.context(), LoraConfig(rank=2, alpha=2), 0, cluster).frozen.base
+    for path, leaf in base.flat_state():
+        value = leaf.get_value()
+        parts = 1 if "scale" in path else 8
+        assert {shard.data.size for shard in value.addressable_shards} == {value.size // parts}, path
+    found = base_of_this_process(cluster, base)
+    assert all(len(leaf.devices()) == 8 for leaf in jax.tree.leaves(found))

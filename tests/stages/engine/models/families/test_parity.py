@@ -10,12 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from safetensors.numpy import load_file
+from stage_trial import TINY
 
+from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.attention import tree_mask
 from stages.engine.models.cache import Cache, empty_key_value, look_at_responses, look_at_tokens, write_response
 from stages.engine.models.lora import Frozen, bind, split
 from stages.engine.models.transformer import Cells
-from stages.engine.models.weights.load import load_decoder
+from stages.engine.models.weights.load import load_decoder, open_checkpoint, read_weights
+from stages.engine.models.weights.save import save_hf
 from stages.engine.rollout.native.prefill import Prompts, prefill
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -157,3 +161,29 @@ def test_tokens_decoded_one_by_one_have_the_logits_of_the_whole(frozen: Frozen, 
     last, found = run(frozen.base)
     np.testing.assert_allclose(last[0], expected[0][prefix + length - 1], atol=TOLERANCE, rtol=0)
     np.testing.assert_allclose(found[0], expected[0][prefix + length : prefix + length + steps], atol=TOLERANCE, rtol=0)
+
+
+def test_what_is_written_again_has_the_same_tensors_and_logits(
+    peer_and_folder: tuple[Any, Path], expected: list[np.ndarray], tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    checkpoint = open_checkpoint(peer_and_folder[1])
+    weights = read_weights(checkpoint)
+    save_hf(tmp_path, checkpoint.family, checkpoint.arch, weights.items(), load_tokenizer(TINY), max_shard_bytes=60_000)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    original, saved = tensors(peer_and_folder[1]), tensors(tmp_path)
+    assert original == saved
+    again = type(peer_and_folder[0]).from_pretrained(tmp_path, local_files_only=True).eval()
+    assert again.config.dtype == torch.float32
+    for ids, wanted in zip(SEQUENCES, expected, strict=True):
+        with torch.no_grad():
+            np.testing.assert_array_equal(again(torch.tensor([ids])).logits[0].numpy(), wanted)
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    """Bytes of every tensor, and the shape before them."""
+    return {
+        name: repr(value.shape).encode() + value.tobytes()
+        for path in folder.glob("*.safetensors")
+        for name, value in load_file(path).items()
+    }

@@ -1,13 +1,17 @@
 """A GGUF file as a checkpoint of its family."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from jaxtyping import Float
 
+from stages.engine.data.ggml_types import GGML_TYPES
 from stages.engine.data.gguf import GgufFile
 from stages.engine.models.families.catalog import FAMILIES, family_of_gguf
 from stages.engine.models.families.family import GgufFacts, WeightName
 from stages.engine.models.families.fields import Fields
 from stages.engine.models.weights.checkpoint import Checkpoint, Piece, make_pieces, weight_names
+from stages.engine.models.weights.ggml_blocks import DECODERS
 from stages.engine.models.weights.gguf import read_rows, read_tensor
 from stages.errors import UserError
 
@@ -37,7 +41,7 @@ def gguf_checkpoint(file: GgufFile) -> Checkpoint:
         _read(file, forms[piece.name], piece, rows, out, arch.head_size)
 
     shapes = {name: tensor.shape for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
-    return Checkpoint(file.path, family, arch, shapes, pieces, read)
+    return Checkpoint(file.path, family, arch, shapes, pieces, read, list(_wrong_types(file, forms)))
 
 
 def _facts(file: GgufFile) -> GgufFacts:
@@ -45,6 +49,14 @@ def _facts(file: GgufFile) -> GgufFacts:
         raise ValueError(f"the tensor {EMBEDDING} is missing")
     factors = read_tensor(file, ROPE_FACTORS) if ROPE_FACTORS in file.tensors else None
     return GgufFacts(file.tensors[EMBEDDING].shape[0], OUTPUT not in file.tensors, factors)
+
+
+def _wrong_types(file: GgufFile, wanted: Iterable[str]) -> Iterator[str]:
+    for name in wanted:
+        number = file.tensors[name].quantization if name in file.tensors else 0
+        kind = GGML_TYPES[number].name if number in GGML_TYPES else str(number)
+        if kind not in DECODERS:
+            yield f"{name} is of type {kind}; supported are {', '.join(DECODERS)}: convert the file to one"
 
 
 def _read(file: GgufFile, weight: WeightName, piece: Piece, rows: slice, out: np.ndarray, head_size: int) -> None:

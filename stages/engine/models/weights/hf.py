@@ -99,6 +99,10 @@ def _read_config(path: Path) -> tuple[Family, Mapping[str, object]]:
     family = FAMILIES.get(str(kind))
     if family is None:
         raise UserError(f"{path}: model_type {kind!r} is not supported; supported are {', '.join(FAMILIES)}")
+    quantised = config.get("quantization_config")
+    if isinstance(quantised, dict):
+        how = quantised.get("quant_method", "a method that it does not name")
+        raise UserError(f"{path}: weights are quantised by {how}; take the model's plain files, or a .gguf file")
     return family, config
 
 

@@ -85,12 +85,15 @@ def open_safetensors(path: Path) -> SafetensorsFile:
 
 
 def _check_places(path: Path, tensors: Mapping[str, StoredTensor], num_bytes: int) -> None:
-    problems = list[str]()
-    for name, tensor in tensors.items():
-        start, end = tensor.data_offsets
-        if end > num_bytes:
-            problems.append(f"tensor {name} ends {end - num_bytes} bytes after the file, which is cut off")
-        elif tensor.dtype in DTYPES and end - start != math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize:
-            problems.append(f"tensor {name} has {end - start} bytes, which do not fit its shape {tensor.shape}")
+    beyond = [name for name, tensor in tensors.items() if tensor.data_offsets[1] > num_bytes]
+    problems = [
+        f"tensor {name} has {end - start} bytes, which do not fit its shape {tensor.shape}"
+        for name, tensor in tensors.items()
+        for start, end in (tensor.data_offsets,)
+        if tensor.dtype in DTYPES and end - start != math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize
+    ]
+    if beyond:
+        others = f", and so do {len(beyond) - 1} others" if beyond[1:] else ""
+        problems.append(f"tensor {beyond[0]} ends after the file, which is cut off{others}")
     if problems:
         raise UserError(f"{path}: not a readable safetensors file; download it again: " + "; ".join(problems))

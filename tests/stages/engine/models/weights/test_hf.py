@@ -82,7 +82,7 @@ def test_every_shard_that_is_not_there_or_cut_off_is_named(folder: Path, tensors
     message = str(raised.value)
     assert f"{folder / 'model.safetensors.index.json'} names {first.name}, which is not there" in message
     assert f"{second}: not a readable safetensors file" in message
-    assert f"tensor {last} ends 8 bytes after the file, which is cut off" in message
+    assert f"tensor {last} ends after the file, which is cut off" in message
     assert f"{third}: not a readable safetensors file" in message
 
 
@@ -155,6 +155,14 @@ def gemma_shapes() -> dict[str, tuple[int, ...]]:
         shapes |= {f"{start}.self_attn.{name}_norm.weight": (8,) for name in "qk"}
         shapes |= {f"{start}.{name}_proj.weight": shape for name, shape in matrices.items()}
     return shapes
+
+
+def test_quantised_folders_are_refused_in_words(folder: Path, tensors: Tensors) -> None:
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    write_config(folder, config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    with pytest.raises(UserError, match="weights are quantised by gptq"):
+        load_decoder(folder)
 
 
 def test_an_index_that_is_not_understood_is_refused(folder: Path) -> None:

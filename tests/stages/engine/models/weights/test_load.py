@@ -197,6 +197,26 @@ def test_a_gguf_file_of_another_family_or_without_its_sizes_is_refused(write_ggu
         load_decoder(write_gguf({"general.architecture": "llama"}, EMBEDDING))
 
 
+def test_all_gguf_tensors_of_unknown_types_are_named(write_gguf: WriteGguf, as_float32: AsFloat32) -> None:
+    converted = {name: as_float32(value) for name, value in (to_gguf(*item) for item in tensors().items())}
+    shape, _, content = converted["output_norm.weight"]
+    converted["output_norm.weight"] = (shape, 25, content)
+    shape, _, content = converted["blk.1.ffn_up.weight"]
+    converted["blk.1.ffn_up.weight"] = (shape, 99, content)
+    with pytest.raises(UserError) as raised:
+        load_decoder(write_gguf(GGUF_SIZES, converted))
+    assert "output_norm.weight is of type I16; supported are F64, F32, F16" in str(raised.value)
+    assert "blk.1.ffn_up.weight is of type 99; supported are" in str(raised.value)
+
+
+def test_gguf_tensors_with_values_that_are_no_numbers_are_named(write_gguf: WriteGguf, as_float32: AsFloat32) -> None:
+    changed = {name: value.copy() for name, value in tensors().items()}
+    changed["model.layers.1.mlp.up_proj.weight"][3, 4] = np.inf
+    converted = {name: as_float32(value) for name, value in (to_gguf(*item) for item in changed.items())}
+    with pytest.raises(UserError, match=r"NaN or infinite values in blk\.1\.ffn_up\.weight"):
+        load_decoder(write_gguf(GGUF_SIZES, converted))
+
+
 def test_a_gguf_file_with_positions_scaled_in_an_unknown_way_is_refused(write_gguf: WriteGguf) -> None:
     with pytest.raises(UserError, match=r"rope\.scaling\.type 'yarn' is not supported"):
         load_decoder(write_gguf({**GGUF_SIZES, "llama.rope.scaling.type": "yarn"}, EMBEDDING))

@@ -1,6 +1,9 @@
 """Stages run in the test's own process, over a real store on the local disk."""
 
 import importlib
+import os
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +12,16 @@ from typing import NamedTuple
 
 from stages.catalog import STAGES
 from stages.context import RunContext
-from stages.contract import ExternalInput, Saving, StageConfigBase, StageInput, StageRequest, StoredInput
+from stages.contract import (
+    RESULT_FILE,
+    ExternalInput,
+    Saving,
+    StageConfigBase,
+    StageInput,
+    StageRequest,
+    StageResult,
+    StoredInput,
+)
 from stages.engine.data.records import Message, Row, write_dataset
 from stages.sources.resolve import resolve
 from stages.store.layout import StagePaths, attempt_name
@@ -81,6 +93,17 @@ class StageTrial:
         finally:
             context.flush_metrics()
         return context
+
+    def run_on(self, num_devices: int) -> StageResult:
+        """Runs the next attempt in a process that sees so many devices; its programs are not optimized."""
+        request = self.request()
+        file = Path(request.scratch).with_suffix(".json")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(request.model_dump_json())
+        environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices), "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+        command = [sys.executable, "-m", "stages", str(file)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, env=environment, check=False)
+        return StageResult.model_validate_json((Path(request.scratch) / RESULT_FILE).read_text())
 
     def metrics(self) -> list[MetricRow]:
         """Rows of all attempts, merged."""

@@ -1,8 +1,5 @@
 """Training that goes on with other devices, divided in another way."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +7,6 @@ import pytest
 from safetensors.numpy import load_file
 from stage_trial import TINY, StageTrial, coin_rows, external, stored_rows
 
-from stages.contract import RESULT_FILE, StageResult
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
@@ -34,18 +30,6 @@ def new_trial(folder: Path) -> StageTrial:
     return StageTrial(folder, "sft", CONFIG, {"model": external(TINY), "dataset": rows})
 
 
-def run_on(trial: StageTrial, num_devices: int, mesh: MeshConfig, num_steps: int) -> StageResult:
-    """The next attempt, in a process that sees so many devices, up to a step."""
-    trial.config = CONFIG.model_copy(update={"mesh": mesh, "num_steps": num_steps})
-    request = trial.request()
-    file = Path(request.scratch).with_suffix(".json")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(request.model_dump_json())
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices), "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-    subprocess.run([sys.executable, "-m", "stages", str(file)], stdin=subprocess.DEVNULL, env=environment, check=False)
-    return StageResult.model_validate_json((Path(request.scratch) / RESULT_FILE).read_text())
-
-
 @pytest.mark.usefixtures("quickly_compiled")
 def test_a_run_resumed_on_four_devices_and_then_on_two_gives_the_adapter_of_one(tmp_path: Path) -> None:
     alone = new_trial(tmp_path / "alone")
@@ -53,8 +37,10 @@ def test_a_run_resumed_on_four_devices_and_then_on_two_gives_the_adapter_of_one(
     trial = new_trial(tmp_path / "moved")
     trial.config = CONFIG.model_copy(update={"num_steps": 1})
     trial.run()
-    assert run_on(trial, 4, MeshConfig(data=2, fsdp=2), 2).first_step == 2
-    assert run_on(trial, 2, MeshConfig(sequence=2), 3).first_step == 3
+    trial.config = CONFIG.model_copy(update={"num_steps": 2, "mesh": MeshConfig(data=2, fsdp=2)})
+    assert trial.run_on(4).first_step == 2
+    trial.config = CONFIG.model_copy(update={"mesh": MeshConfig(sequence=2)})
+    assert trial.run_on(2).first_step == 3
     found = load_file(max((tmp_path / "moved" / "scratch").glob(f"**/checkpoint/{ADAPTER_FILE}")))
     assert found.keys() == expected.keys()
     for name, value in expected.items():

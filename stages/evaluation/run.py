@@ -23,7 +23,7 @@ SAMPLES_FILE = "samples.jsonl"
 
 def run(context: StageContext, config: EvaluationConfig) -> None:
     """Answers every row of the dataset once and scores the answers."""
-    model = load_model(context)
+    model = load_model(context, needs_chat=True)
     rows = read_dataset(context.input_dir("dataset"))
     prompts = [model.chat.prompt_ids(row.messages) for row in rows]
     check_length(model, max(map(len, prompts)) + config.sampling.max_response_tokens)

@@ -46,9 +46,15 @@ class LoadedModel:
         return self.opened.chat
 
 
-def load_model(context: StageContext, name: str = "model") -> LoadedModel:
-    """Loads an input as it is; it may have no chat template until one is asked for."""
+def load_model(context: StageContext, name: str = "model", *, needs_chat: bool = False) -> LoadedModel:
+    """Loads an input as it is.
+
+    Raises:
+        UserError: it is needed for conversations and has no chat template; this is told before weights are read.
+    """
     opened = open_model(context, name)
+    if needs_chat:
+        _ = opened.chat
     adapter = opened.artifact.adapter
     return _load(opened, None if adapter is None else lora_of(adapter))
 

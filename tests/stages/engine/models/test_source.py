@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,8 +113,11 @@ def test_a_model_without_a_chat_template_loads_until_one_is_asked_for(tmp_path: 
     model = load_model(trial(tmp_path, external(folder)).context())
     with pytest.raises(UserError, match="the model has no chat template"):
         _ = model.chat
-    with pytest.raises(UserError, match="the model has no chat template"):
-        load_trained_model(trial(tmp_path, external(folder)).context(), LORA, seed=0)
+    broken = folder / "model.safetensors"
+    broken.write_bytes(broken.read_bytes().replace(b"model.norm.weight", b"model.norm.weighs"))
+    for load in (partial(load_trained_model, lora=LORA, seed=0), partial(load_model, needs_chat=True)):
+        with pytest.raises(UserError, match="the model has no chat template"):
+            load(trial(tmp_path, external(folder)).context())
 
 
 def whole_model(folder: Path) -> StageInput:

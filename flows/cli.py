@@ -11,7 +11,7 @@ from stages.errors import TemperError, UserError
 DESCRIPTION = """\
 Post-train language models from one YAML file.
 
-A pipeline file names stages (prepare, sft, grpo, evaluation), their settings and what they take from each other.
+A pipeline file names stages (prepare, sft, grpo, evaluation, export), their settings and what each takes from others.
 `temper run` runs the stages that are not committed in the store yet, each in a process of its own, and reuses or
 resumes the others: running the same file twice does nothing the second time, and a run that was killed goes on from
 the last step that it saved. `temper plan` says beforehand what would happen, and why.

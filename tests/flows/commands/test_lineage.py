@@ -61,6 +61,13 @@ def test_a_tree_leads_from_a_checkpoint_to_rows_and_base_model(file: Path, capsy
     ]
 
 
+def test_a_model_that_is_whole_tells_what_it_was_made_of(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, paths = ModelArtifact(base=BASE, whole=True).model_dump_json().encode(), paths_of("a", "export")
+    commit(LocalStore(file.parent / "store"), paths, [SFT], output="model", files={"artifact.json": whole})
+    assert main(["lineage", str(file), paths.key]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "│  model: whole model made from hf://google/gemma@abc (hf:abc)"
+
+
 def test_descendants_of_a_source_are_listed_as_text_and_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", str(file), "hf:abc", "--forward"]) == 0
     first, second, third = capsys.readouterr().out.splitlines()

@@ -30,8 +30,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, GgufValue], origin: str) -> Token
     kind = fields.text("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
         raise UserError(f"{origin}: tokenizer.ggml.model is {kind!r}, supported are gpt2 and llama")
-    tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
-    kinds = [int(token_type) for token_type in fields.items("tokenizer.ggml.token_type", len(tokens))]
+    tokens = fields.texts("tokenizer.ggml.tokens")
+    kinds = [int(token_type) for token_type in fields.numbers("tokenizer.ggml.token_type", len(tokens))]
     eos_id, bos_id, pad_id = (
         fields.token_id(f"tokenizer.ggml.{name}_token_id", tokens) for name in ("eos", "bos", "padding")
     )
@@ -68,24 +68,40 @@ class _Fields:
             raise UserError(f"{self.origin}: {key} is {value!r}, expected text")
         return value
 
-    def items(self, key: str, num: int | None = None) -> Sequence[str | int | float | bool]:
-        value = self._required(key)
-        if isinstance(value, str | int | float):
-            raise UserError(f"{self.origin}: {key} is {value!r}, expected a list")
-        if num is not None and len(value) != num:
-            raise UserError(f"{self.origin}: {key} has {len(value)} entries for {num} tokens")
-        return value
+    def texts(self, key: str) -> list[str]:
+        items = self._items(key)
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) < len(items):
+            raise UserError(f"{self.origin}: {key} is a list of numbers, expected one of texts")
+        return texts
+
+    def numbers(self, key: str, num: int) -> list[int | float]:
+        items = self._items(key)
+        numbers = [item for item in items if not isinstance(item, str)]
+        if len(numbers) < len(items):
+            raise UserError(f"{self.origin}: {key} is a list of texts, expected one of numbers")
+        if len(numbers) != num:
+            raise UserError(f"{self.origin}: {key} has {len(numbers)} entries for {num} tokens")
+        return numbers
 
     def token_id(self, key: str, tokens: Sequence[str]) -> int | None:
         value = self._metadata.get(key)
-        if isinstance(value, int) and value >= len(tokens):
-            raise UserError(f"{self.origin}: {key} is {value}, beyond the vocabulary of {len(tokens)} tokens")
-        return value if isinstance(value, int) else None
+        if value is None:
+            return None
+        if not isinstance(value, int) or not 0 <= value < len(tokens):
+            raise UserError(f"{self.origin}: {key} is {value!r}, expected one of the vocabulary's {len(tokens)} ids")
+        return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self._metadata.get(key, default)
         if not isinstance(value, bool):
             raise UserError(f"{self.origin}: {key} is {value!r}, expected true or false")
+        return value
+
+    def _items(self, key: str) -> Sequence[str | int | float | bool]:
+        value = self._required(key)
+        if isinstance(value, str | int | float):
+            raise UserError(f"{self.origin}: {key} is {value!r}, expected a list")
         return value
 
     def _required(self, key: str) -> GgufValue:
@@ -102,7 +118,7 @@ def _sentencepiece(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int])
         kinds = [UNKNOWN if token_id == unknown_id else kind for token_id, kind in enumerate(kinds)]
     pieces = SentencePieces(
         texts=tokens,
-        scores=[float(score) for score in fields.items("tokenizer.ggml.scores", len(tokens))],
+        scores=[float(score) for score in fields.numbers("tokenizer.ggml.scores", len(tokens))],
         kinds=kinds,
         is_unigram=False,
         add_dummy_prefix=fields.flag("tokenizer.ggml.add_space_prefix", default=True),
@@ -133,8 +149,8 @@ def _byte_level_bpe(fields: _Fields, tokens: Sequence[str], kinds: Sequence[int]
 
 def _merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     merges = []
-    for merge in fields.items("tokenizer.ggml.merges"):
-        left, _, right = str(merge).partition(" ")
+    for merge in fields.texts("tokenizer.ggml.merges"):
+        left, _, right = merge.partition(" ")
         if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
             raise UserError(
                 f"{fields.origin}: tokenizer.ggml.merges joins {left!r} and {right!r}; tokenizer.ggml.tokens lacks one "

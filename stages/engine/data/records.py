@@ -1,13 +1,25 @@
 """Rows of a dataset and their file: one JSON object a line, checked when read."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from stages.contract import ARTIFACT_FILE, DatasetArtifact, Strict
 from stages.errors import UserError
+
+
+def _refuse_nan(value: dict[str, object]) -> dict[str, object]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("NaN and infinity are no JSON") from error
+    return value
+
+
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_refuse_nan)]
 
 
 class Tool(Strict):
@@ -15,7 +27,7 @@ class Tool(Strict):
 
     name: str = Field(min_length=1)
     description: str
-    parameters: dict[str, JsonValue]
+    parameters: JsonObject
     """JSON Schema of the arguments, an object's."""
 
 
@@ -23,7 +35,7 @@ class ToolCall(Strict):
     """A call of a tool that an assistant's turn makes."""
 
     name: str = Field(min_length=1)
-    arguments: dict[str, JsonValue]
+    arguments: JsonObject
     """In the order in which they are written."""
     id: str | None = None
     """What the tool's result refers to, for models that number their calls."""

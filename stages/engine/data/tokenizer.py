@@ -146,6 +146,8 @@ def _end_ids(backend: tokenizers.Tokenizer, folder: Path, eos_token: str | None)
     if generation.is_file():
         more = read_config(generation, GenerationConfig).eos_token_id
         ends += [] if more is None else [more] if isinstance(more, int) else more
+        if unknown := [token_id for token_id in ends if backend.id_to_token(token_id) is None]:
+            raise UserError(f"{generation}: eos_token_id: the vocabulary has no token {unknown[0]}")
     if not ends:
         raise UserError(f"{folder}: neither {CONFIG_FILE} nor {GENERATION_FILE} names an end token")
     return ends

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -49,10 +49,13 @@ class TokenizerConfig(BaseModel):
     added_tokens_decoder: Mapping[int, TokenEntry] = Field(default_factory=dict)
 
 
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+
+
 class GenerationConfig(BaseModel):
     """`generation_config.json`: the tokens that end a response."""
 
-    eos_token_id: int | Sequence[int] | None = None
+    eos_token_id: TokenId | Sequence[TokenId] | None = None
 
 
 Config = TypeVar("Config", TokenizerConfig, GenerationConfig)
@@ -79,10 +82,17 @@ def token_text(token: str | TokenEntry | None) -> str | None:
 
 
 def chat_template(folder: Path, config: TokenizerConfig) -> str | None:
-    """The template's own file comes first; of several templates the one named `default` is taken."""
+    """The template's own file comes first; of several templates the one named `default` is taken.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     path = folder / TEMPLATE_FILE
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: {error}") from error
     if config.chat_template is None or isinstance(config.chat_template, str):
         return config.chat_template
     return next((named.template for named in config.chat_template if named.name == "default"), None)

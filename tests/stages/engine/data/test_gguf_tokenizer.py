@@ -125,9 +125,12 @@ def test_a_known_token_ends_a_turn_only_if_the_file_names_none(
         ({"tokenizer.ggml.merges": "a b"}, "tokenizer.ggml.merges is 'a b', expected a list"),
         ({"tokenizer.ggml.merges": ["a b", "Ġ ⁂"]}, "merges joins 'Ġ' and '⁂'; tokenizer.ggml.tokens lacks"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "token_type has 2 entries for 49152 tokens"),
-        ({"tokenizer.ggml.bos_token_id": 49152}, "bos_token_id is 49152, beyond the vocabulary of 49152 tokens"),
+        ({"tokenizer.ggml.token_type": ["x"] * 49152}, "token_type is a list of texts, expected one of numbers"),
+        ({"tokenizer.ggml.tokens": [1] * 49152}, "tokens is a list of numbers, expected one of texts"),
+        ({"tokenizer.ggml.bos_token_id": 49152}, "bos_token_id is 49152, expected one of the vocabulary's 49152 ids"),
+        ({"tokenizer.ggml.padding_token_id": -1}, "padding_token_id is -1, expected one of the vocabulary's 49152 ids"),
         ({"tokenizer.ggml.add_bos_token": 1}, "add_bos_token is 1, expected true or false"),
-        ({"tokenizer.ggml.eos_token_id": "x"}, "tokenizer.ggml.eos_token_id is missing"),
+        ({"tokenizer.ggml.eos_token_id": "x"}, "eos_token_id is 'x', expected one of the vocabulary's 49152 ids"),
     ],
 )
 def test_what_cannot_be_read_is_named(

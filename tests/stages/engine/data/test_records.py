@@ -75,6 +75,10 @@ def test_tools_calls_and_results_survive(tmp_path: Path) -> None:
             '{"id":"b","messages":[{"role":"assistant","content":"","tool_calls":[{"name":"f","arguments":[1]}]}]}',
             r":2: messages.0.tool_calls.0.arguments: Input should be an object",
         ),
+        (
+            '{"id":"b","messages":[{"role":"assistant","content":"","tool_calls":[{"name":"f","arguments":{"x":[NaN]}}]}]}',
+            r":2: messages.0.tool_calls.0.arguments: .*NaN and infinity are no JSON",
+        ),
         ('{"id":"b","messages":[],"response":"","answer":""}', r":2: messages: Tuple should have at least 1 item"),
         (
             '{"id":"b","messages":[{"role":"user","content":""}],"response":"","answer":2}',

@@ -72,15 +72,22 @@ def test_a_model_without_template_or_generation_settings_is_read(folder: Path) -
         (
             "generation_config.json",
             '{"eos_token_id": "</s>"}',
-            "generation_config.json: eos_token_id.int: Input should be a valid integer",
+            "generation_config.json: eos_token_id.*: Input should be a valid integer",
         ),
+        (
+            "generation_config.json",
+            '{"eos_token_id": -1}',
+            "eos_token_id.*: Input should be greater than or equal to 0",
+        ),
+        ("generation_config.json", '{"eos_token_id": [257, 999]}', "eos_token_id: the vocabulary has no token 999"),
+        ("chat_template.jinja", b"\xff", "chat_template.jinja: .*can't decode byte 0xff"),
     ],
 )
-def test_a_bad_file_is_named(folder: Path, file: str, content: str | None, message: str) -> None:
+def test_a_bad_file_is_named(folder: Path, file: str, content: str | bytes | None, message: str) -> None:
     if content is None:
         (folder / file).unlink()
     else:
-        (folder / file).write_text(content)
+        (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(UserError, match=message):
         load_tokenizer(folder)
 

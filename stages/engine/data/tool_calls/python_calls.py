@@ -79,7 +79,7 @@ class _Reader:
 
     def __init__(self, source: str, offset: int) -> None:
         """The source begins at `offset` of the reply."""
-        self._starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
+        self._starts = [0, *(match.end() for match in _LINE_END.finditer(source)), len(source)]
         self._source = source
         self._offset = offset
 
@@ -133,5 +133,5 @@ class _Reader:
         return MalformedCallError(reason, self._place_of(node))
 
     def _place_of(self, node: ast.expr | ast.stmt) -> int:
-        line = self._source[self._starts[node.lineno - 1] :].encode()  # the tree counts bytes
+        line = self._source[slice(*self._starts[node.lineno - 1 : node.lineno + 1])].encode()  # the tree counts bytes
         return self.place(node.lineno, len(line[: node.col_offset].decode(errors="ignore")))

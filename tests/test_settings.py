@@ -66,6 +66,8 @@ PrepareConfig.num_validation
 PrepareConfig.num_held_out
 PrepareConfig.system_prompt
 PrepareConfig.seed
+Quantization.kind
+Quantization.tile_size
 SamplingConfig.temperature
 SamplingConfig.max_response_tokens
 SftConfig.model
@@ -73,11 +75,13 @@ SftConfig.optimizer
 SftConfig.num_steps
 SftConfig.batch_size
 SftConfig.max_tokens
+SftConfig.adapter_dropout added
 SftConfig.seed
 SftConfig.train_micro_batch execution
 SftConfig.save_every_steps execution
 SftConfig.mesh execution
 TrainedModelConfig.lora
+TrainedModelConfig.quantization added
 TrainedModelConfig.remat execution
 """
 

@@ -32,7 +32,7 @@ from stages.grpo.config import GrpoConfig
 def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
     cluster = all_devices(config.mesh)
-    model = load_trained_model(context, config.model.lora, config.seed, cluster)
+    model = load_trained_model(context, config.model, config.seed, cluster)
     prompts = _read_prompts(context, config, model)
     sampler = NativeSampler(
         model.frozen._replace(base=base_of_this_process(cluster, model.frozen.base)),
@@ -83,7 +83,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         save_every_steps=config.save_every_steps,
         step=step,
     )
-    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model.lora)
+    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model)
     write_training_report(context.output_dir("report"), end.counters)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from stages.contract import Execution, Seed, StageConfigBase
+from stages.contract import Added, Execution, Seed, StageConfigBase
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import TrainedModelConfig
 from stages.engine.training.config import OptimizerConfig
@@ -23,8 +23,10 @@ class SftConfig(StageConfigBase):
     """Examples of one update."""
     max_tokens: Annotated[int, Field(ge=2)] = 1024
     """Longest example in tokens, prompt and response together; a longer one is an error."""
+    adapter_dropout: Annotated[float, Field(ge=0, lt=1)] = Added(0.0)
+    """Share of its inputs that an adapted layer hides from its adapter in a training step, and nowhere else."""
     seed: Seed
-    """Seed of the adapter's start and of the order of examples."""
+    """Seed of the adapter's start, of the order of examples and of dropout."""
     train_micro_batch: Annotated[int, Field(ge=1)] = Execution(8)
     """Examples of one backward pass, on each part of the rows; divides `batch_size`, or is larger: all of it."""
     save_every_steps: Annotated[int, Field(ge=1)] = Execution(10)

@@ -1,5 +1,6 @@
 """Supervised fine-tuning, top to bottom."""
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import jax.numpy as jnp
@@ -8,10 +9,12 @@ import numpy as np
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
 from stages.engine.cluster.placement import divide_rows, of_this_process
+from stages.engine.data.batching import Batch, Group
 from stages.engine.data.chat import make_examples
-from stages.engine.data.layout import choose_layout
+from stages.engine.data.layout import Layout, choose_layout, shared_prefix
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
+from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.source import check_length, load_trained_model, write_model
 from stages.engine.training.loop import TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_optimizer, make_schedule
@@ -25,12 +28,13 @@ from stages.sft.loss import make_sft_loss
 def run(context: StageContext, config: SftConfig) -> None:
     """Trains the input model's adapter on the responses of the dataset."""
     cluster = all_devices(config.mesh)
-    model = load_trained_model(context, config.model.lora, config.seed, cluster)
+    model = load_trained_model(context, config.model, config.seed, cluster)
     examples = make_examples(read_dataset(context.input_dir("dataset")), model.chat, config.max_tokens)
     check_length(model, max(len(prompt) + len(response) for prompt, (response,) in examples))
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
-    gradient = make_gradient(make_sft_loss(model.frozen.graph, config.model.remat), cluster)
+    loss = make_sft_loss(model.frozen.graph, config.model.remat, config.adapter_dropout, config.seed)
+    gradient = make_gradient(loss, cluster)
     update = make_update(optimizer, cluster)
     layout = choose_layout(
         [example.prompt for example in examples],
@@ -41,12 +45,16 @@ def run(context: StageContext, config: SftConfig) -> None:
         num_devices=cluster.num_row_shares,
     )
 
+    number = _make_numbering(layout, examples, config.batch_size) if config.adapter_dropout else lambda batch, *_: batch
+
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = batch_rows(len(examples), config.batch_size, config.seed, done)
         chosen = [examples[row] for row in rows]
-        batches = [layout.pack(chosen[part]) for part in layout.parts(len(chosen))]
-        parts = (gradient(state.weights, model.frozen.base, divide_rows(cluster, batch)) for batch in batches)
-        whole = reduce(add_gradients, parts)
+        parts = layout.parts(len(chosen))
+        batches = [layout.pack(chosen[part]) for part in parts]
+        given = [number(batch, part, done) for batch, part in zip(batches, parts, strict=True)]
+        gradients = (gradient(state.weights, model.frozen.base, divide_rows(cluster, batch)) for batch in given)
+        whole = reduce(add_gradients, gradients)
         applied = update(state.weights, state.optimizer, whole)
         num_targets_used = sum(int(np.sum(batch.target_mask)) for batch in batches)
         counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets_used)
@@ -67,5 +75,18 @@ def run(context: StageContext, config: SftConfig) -> None:
         save_every_steps=config.save_every_steps,
         step=step,
     )
-    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model.lora)
+    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model)
     write_training_report(context.output_dir("report"), end.counters)
+
+
+def _make_numbering(
+    layout: Layout, examples: Sequence[Group], num_examples: int
+) -> Callable[[Batch, slice, int], NumberedBatch]:
+    """From a part of an update's examples, packed, to the batch with what tells its tokens apart from all others."""
+    num_shared = shared_prefix([example.prompt for example in examples])
+
+    def number(batch: Batch, part: slice, update: int) -> NumberedBatch:
+        owners = layout.owners(part, num_examples, batch, num_shared)
+        return NumberedBatch(batch, TokenNumbers(np.full(len(owners), update, np.int32), owners))
+
+    return number

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int32
 
-from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows, round_up, row_width
+from stages.engine.data.batching import ROOT, Batch, Group, PackedRow, TargetShape, pack_rows, round_up, row_width
 
 _NUM_WIDTHS = 8
 """Rows follow their content in at most so many widths: each is compiled once."""
@@ -59,6 +59,24 @@ class Layout:
         shares = [values[share] for share in self._shares(len(values))]
         padded = [np.pad(share, ((0, self.micro_batch - len(share)), (0, 0), (0, 0))) for share in shares]
         return np.concatenate(padded).reshape(self.num_devices * (1 if self.prefix else self.micro_batch), -1)
+
+    def owners(self, groups: slice, num_groups: int, batch: Batch, num_shared: int) -> Int32[np.ndarray, "B T"]:
+        """For each token of a batch the number of its group, which does not depend on how groups are packed.
+
+        Args:
+            groups: one of `parts`, which was packed.
+            num_groups: of which they are parts.
+            batch: the packed groups.
+            num_shared: tokens that all groups begin with.
+
+        Returns:
+            The number from 1; 0 for what all groups begin with. Padding has any number.
+        """
+        rows = 1 if self.prefix else self.micro_batch
+        start, stop, _ = groups.indices(num_groups)
+        firsts = [start + share.start + row for share in self._shares(stop - start) for row in range(rows)]
+        own = np.array(firsts, np.int32)[:, None] + batch.segment_ids - ROOT
+        return np.where(batch.positions < num_shared, 0, own).astype(np.int32)
 
     def parts(self, num_groups: int) -> list[slice]:
         """What is packed at once of so many groups."""

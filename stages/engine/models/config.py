@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from stages.contract import Added, Execution, Strict
+from stages.contract import Added, Execution, Quantization, Strict
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -46,5 +46,7 @@ class TrainedModelConfig(Strict):
 
     lora: LoraConfig
     """The trained adapter. An input that has one must have been trained with the same section."""
+    quantization: Quantization | None = Added(None)
+    """How the base is stored under the adapter (QLoRA); its weights are as in the checkpoint without it."""
     remat: Remat = Execution("none")
     """What a layer's backward pass computes again to save memory: `none`, all but matrix products (`dots`), or all."""

@@ -6,7 +6,7 @@ from zlib import crc32
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32, Key
+from jaxtyping import Array, Float, Int32, Integer, Key
 
 from stages.engine.data.batching import Batch
 
@@ -23,6 +23,13 @@ class TokenNumbers(NamedTuple):
     owner: Int32[np.ndarray, "B T"]
 
 
+class NumberedBatch(NamedTuple):
+    """A batch of a training step in which adapters drop inputs."""
+
+    batch: Batch
+    numbers: TokenNumbers
+
+
 class Dropout(NamedTuple):
     """What adapters drop in one run of the decoder.
 
@@ -35,8 +42,9 @@ class Dropout(NamedTuple):
     rate: float
 
 
-def token_keys(seed: int, numbers: TokenNumbers, batch: Batch) -> Key[Array, "B T"]:
+def token_keys(seed: int, numbered: NumberedBatch) -> Key[Array, "B T"]:
     """A key for each token from counters alone: seed, update, group, branch and position (threefry, PODC 2011)."""
+    batch, numbers = numbered
     words = np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
     keys = jnp.broadcast_to(jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32"), numbers.owner.shape)
     for counters in (numbers.update[:, None], numbers.owner, batch.branch_ids, batch.positions):
@@ -65,5 +73,5 @@ def dropout_noise(x: Float[Array, "*N D"], keys: Key[Array, "B T"], rate: float,
     return x * jnp.where(kept, rate / (1 - rate), -1.0).astype(x.dtype)
 
 
-def _fold_in(keys: Key[Array, "..."], numbers: Int[Array, "..."]) -> Key[Array, "..."]:
+def _fold_in(keys: Key[Array, "..."], numbers: Integer[Array, "..."]) -> Key[Array, "..."]:
     return jax.vmap(jax.random.fold_in)(keys.ravel(), numbers.ravel()).reshape(keys.shape)

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, SourceRef, StageContext
+from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization, SourceRef, StageContext
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
 from stages.engine.models.axes import check_division, make_placement
-from stages.engine.models.config import LoraConfig
-from stages.engine.models.lora import Frozen, Weights, attach_lora, load_adapter, save_adapter, split
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
+from stages.engine.models.lora import Frozen, Weights, adapted_decoder, load_adapter, save_adapter, split
 from stages.engine.models.opened import OpenedModel, open_model
-from stages.engine.models.weights.load import load_weights
+from stages.engine.models.quantise import converters
+from stages.engine.models.weights.load import load_weights, read_weights
 from stages.errors import UserError
 
 
@@ -56,11 +57,11 @@ def load_model(context: StageContext, name: str = "model", *, needs_chat: bool =
     if needs_chat:
         _ = opened.chat
     adapter = opened.artifact.adapter
-    return _load(opened, None if adapter is None else lora_of(adapter))
+    return _load(opened, *(None, None) if adapter is None else (lora_of(adapter), adapter.quantization))
 
 
 def load_trained_model(
-    context: StageContext, lora: LoraConfig, seed: int, cluster: Cluster = ALONE, name: str = "model"
+    context: StageContext, config: TrainedModelConfig, seed: int, cluster: Cluster = ALONE, name: str = "model"
 ) -> LoadedModel:
     """Loads an input to be trained: its adapter goes on, or a fresh one starts.
 
@@ -76,13 +77,14 @@ def load_trained_model(
             f"input `{name}` is a whole model that an earlier stage wrote; an adapter can be trained over a published "
             f"base only, such as {artifact.base.uri}: copy it out with `temper fetch` and name the folder as the model"
         )
-    found = lora if artifact.adapter is None else lora_of(artifact.adapter)
-    if found != lora:
+    wanted = (config.lora, config.quantization)
+    found = wanted if artifact.adapter is None else (lora_of(artifact.adapter), artifact.adapter.quantization)
+    if found != wanted:
         raise UserError(
-            f"input `{name}` has an adapter with {_words(found)}; model.lora asks for {_words(lora)}. "
+            f"input `{name}` has an adapter with {_words(*found)}; `model` asks for {_words(*wanted)}. "
             "Use the same section in both stages, or start from a base without an adapter"
         )
-    return _load(opened, lora, seed, cluster)
+    return _load(opened, *wanted, seed, cluster)
 
 
 def check_length(model: LoadedModel, num_tokens: int) -> None:
@@ -98,14 +100,16 @@ def check_length(model: LoadedModel, num_tokens: int) -> None:
         )
 
 
-def write_model(folder: Path, base: SourceRef, adapter: Weights, lora: LoraConfig) -> None:
+def write_model(folder: Path, base: SourceRef, adapter: Weights, config: TrainedModelConfig) -> None:
     """Writes an adapter over its base as a model output; equal weights give equal bytes."""
-    artifact = ModelArtifact(base=base, adapter=save_adapter(folder, adapter, lora))
+    artifact = ModelArtifact(base=base, adapter=save_adapter(folder, adapter, config.lora, config.quantization))
     (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())
 
 
-def _words(lora: LoraConfig) -> str:
-    return f"rank {lora.rank}, alpha {lora.alpha:g} on {', '.join(lora.targets)}"
+def _words(lora: LoraConfig, how: Quantization | None) -> str:
+    stabilised = ", rank-stabilized," if lora.scaling == "rank_stabilized" else ""
+    over = f" over a base in {how.kind} with tiles of {how.tile_size}" if how else ""
+    return f"rank {lora.rank}, alpha {lora.alpha:g}{stabilised} on {', '.join(lora.targets)}{over}"
 
 
 def lora_of(adapter: Adapter) -> LoraConfig:
@@ -113,11 +117,21 @@ def lora_of(adapter: Adapter) -> LoraConfig:
     return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file", "quantization"}))
 
 
-def _load(opened: OpenedModel, lora: LoraConfig | None, seed: int = 0, cluster: Cluster = ALONE) -> LoadedModel:
-    check_division(cluster, opened.checkpoint.arch)
-    model = load_weights(opened.checkpoint, placement=make_placement(cluster))
-    if lora is not None:
-        attach_lora(model, lora, seed)
+def _load(
+    opened: OpenedModel,
+    lora: LoraConfig | None,
+    quantization: Quantization | None,
+    seed: int = 0,
+    cluster: Cluster = ALONE,
+) -> LoadedModel:
+    arch, placement = opened.checkpoint.arch, make_placement(cluster)
+    check_division(cluster, arch)
+    if lora is None:
+        model = load_weights(opened.checkpoint, placement=placement)
+    else:
+        convert = converters(arch, quantization) if quantization else {}
+        weights = read_weights(opened.checkpoint, placement=placement, convert=convert)
+        model = adapted_decoder(arch, weights, lora, seed, quantization)
     frozen, adapter = split(model)
     if opened.artifact.adapter is not None:
         adapter = load_adapter(opened.folder / opened.artifact.adapter.file, adapter)

@@ -149,6 +149,10 @@ def leaves(model: BaseModel, path: tuple[str, ...] = (), execution: bool = False
 
 
 def choices(annotation: object) -> list[JsonValue]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        required = {name: field for name, field in annotation.model_fields.items() if field.is_required()}
+        found = {name: choices(field.annotation) for name, field in required.items()}
+        return [{name: values[0] for name, values in found.items()}] if all(found.values()) else []
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [choice for argument in get_args(annotation) for choice in choices(argument)]

@@ -24,7 +24,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
         seed=1,
     )
     trial = StageTrial(tmp_path_factory.mktemp("tiny"), "sft", config, {"model": external(TINY)})
-    return load_trained_model(trial.context(), LORA, seed=1)
+    return load_trained_model(trial.context(), TrainedModelConfig(lora=LORA), seed=1)
 
 
 @pytest.fixture(scope="session")

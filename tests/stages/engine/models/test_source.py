@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from stage_trial import TINY, StageTrial, external, stored
 
-from stages.contract import ARTIFACT_FILE, ModelArtifact, StageInput
+from stages.contract import ARTIFACT_FILE, ModelArtifact, Quantization, StageInput
 from stages.engine.data.tokenizer import load_tokenizer
-from stages.engine.models.config import LoraConfig
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights, bind, save_adapter
-from stages.engine.models.source import LoadedModel, load_model, load_trained_model
+from stages.engine.models.paths import dotted
+from stages.engine.models.source import LoadedModel, load_model, load_trained_model, write_model
 from stages.engine.models.weights.load import open_checkpoint, read_weights
 from stages.engine.models.weights.save import save_hf
 from stages.engine.rollout.config import SamplingConfig
@@ -22,7 +23,12 @@ from stages.errors import UserError
 from stages.evaluation.config import EvaluationConfig
 
 LORA = LoraConfig(rank=3, alpha=6)
+NF4 = Quantization(kind="nf4", tile_size=32)
 CONFIG = EvaluationConfig(sampling=SamplingConfig(temperature=0.0, max_response_tokens=1))
+
+
+def adapted(quantization: Quantization | None = None, **changed: object) -> TrainedModelConfig:
+    return TrainedModelConfig(lora=LORA.model_copy(update=changed), quantization=quantization)
 
 
 def trial(folder: Path, model: StageInput) -> StageTrial:
@@ -55,30 +61,32 @@ def test_an_earlier_stages_adapter_is_loaded_over_the_same_base(
 
 
 def test_training_goes_on_with_the_adapter_of_the_input(tmp_path: Path, checkpoint: StageInput, moved: Weights) -> None:
-    loaded = load_trained_model(trial(tmp_path, checkpoint).context(), LORA, seed=99)
+    loaded = load_trained_model(trial(tmp_path, checkpoint).context(), adapted(), seed=99)
     assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
 
 
 def test_a_fresh_adapter_is_that_of_its_seed(tmp_path: Path, tiny: LoadedModel) -> None:
-    same, other = (load_trained_model(trial(tmp_path, external(TINY)).context(), LORA, seed) for seed in (1, 2))
+    same, other = (load_trained_model(trial(tmp_path, external(TINY)).context(), adapted(), seed) for seed in (1, 2))
     assert all(np.array_equal(same.adapter[name], tiny.adapter[name]) for name in tiny.adapter)
     name = "blocks.mlp.up_proj.kernel_lora_a"
     assert not np.array_equal(other.adapter[name], tiny.adapter[name])
 
 
 @pytest.mark.parametrize(
-    ("lora", "words"),
+    ("config", "words"),
     [
-        (LoraConfig(rank=4, alpha=6), "model.lora asks for rank 4, alpha 6 on q_proj"),
-        (LoraConfig(rank=3, alpha=5), "model.lora asks for rank 3, alpha 5 on q_proj"),
-        (LoraConfig(rank=3, alpha=6, targets=("v_proj",)), "model.lora asks for rank 3, alpha 6 on v_proj."),
+        (adapted(rank=4), "`model` asks for rank 4, alpha 6 on q_proj"),
+        (adapted(alpha=5.0), "`model` asks for rank 3, alpha 5 on q_proj"),
+        (adapted(targets=("v_proj",)), "`model` asks for rank 3, alpha 6 on v_proj."),
+        (adapted(scaling="rank_stabilized"), "`model` asks for rank 3, alpha 6, rank-stabilized, on q_proj"),
+        (adapted(NF4), "down_proj over a base in nf4 with tiles of 32."),
     ],
 )
 def test_training_with_other_settings_than_the_inputs_adapter_is_refused_with_both(
-    tmp_path: Path, checkpoint: StageInput, lora: LoraConfig, words: str
+    tmp_path: Path, checkpoint: StageInput, config: TrainedModelConfig, words: str
 ) -> None:
     with pytest.raises(UserError, match=re.escape(words)) as raised:
-        load_trained_model(trial(tmp_path, checkpoint).context(), lora, seed=0)
+        load_trained_model(trial(tmp_path, checkpoint).context(), config, seed=0)
     assert "input `model` has an adapter with rank 3, alpha 6 on q_proj, k_proj" in str(raised.value)
 
 
@@ -88,6 +96,39 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     (content / ARTIFACT_FILE).write_text('{"kind": "dataset", "num_rows": 3}')
     with pytest.raises(UserError, match=r"input `model`: .* holds no model"):
         load_model(trial(tmp_path, stored(tmp_path, content)).context())
+
+
+def test_an_adapter_is_used_over_its_base_quantised_as_it_was_in_training(
+    tmp_path: Path, tiny: LoadedModel, moved: Weights
+) -> None:
+    content = tmp_path / "checkpoint"
+    content.mkdir()
+    write_model(content, tiny.base, moved, adapted(NF4))
+    checkpoint = stored(tmp_path, content)
+    trained = load_trained_model(trial(tmp_path, external(TINY)).context(), adapted(NF4), seed=1)
+    name = "blocks.mlp.up_proj.kernel.array.qvalue"
+    for loaded in (
+        load_model(trial(tmp_path, checkpoint).context()),
+        load_trained_model(trial(tmp_path, checkpoint).context(), adapted(NF4), seed=2),
+    ):
+        found, expected = (
+            {dotted(path): leaf.get_value() for path, leaf in base.flat_state()}
+            for base in (loaded.frozen.base, trained.frozen.base)
+        )
+        assert found[name].dtype == "uint4"
+        assert all(np.array_equal(found[path].astype(float), expected[path].astype(float)) for path in expected)
+        assert all(np.array_equal(loaded.adapter[path], moved[path]) for path in moved)
+
+
+def test_the_artifact_of_an_earlier_release_is_read(tmp_path: Path, tiny: LoadedModel, moved: Weights) -> None:
+    content = tmp_path / "checkpoint"
+    content.mkdir()
+    write_model(content, tiny.base, moved, adapted())
+    artifact = json.loads((content / ARTIFACT_FILE).read_text())
+    del artifact["adapter"]["scaling"], artifact["adapter"]["quantization"]
+    (content / ARTIFACT_FILE).write_text(json.dumps(artifact))
+    loaded = load_trained_model(trial(tmp_path, stored(tmp_path, content)).context(), adapted(), seed=2)
+    assert all(np.array_equal(loaded.adapter[path], moved[path]) for path in moved)
 
 
 def test_a_whole_model_of_an_earlier_stage_is_loaded_from_its_folder(tmp_path: Path, tiny: LoadedModel) -> None:
@@ -101,7 +142,7 @@ def test_a_whole_model_of_an_earlier_stage_is_loaded_from_its_folder(tmp_path: P
 
 def test_an_adapter_over_a_whole_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="copy it out with `temper fetch` and name the folder as the model"):
-        load_trained_model(trial(tmp_path, whole_model(tmp_path)).context(), LORA, seed=0)
+        load_trained_model(trial(tmp_path, whole_model(tmp_path)).context(), adapted(), seed=0)
 
 
 def test_a_model_without_a_chat_template_loads_until_one_is_asked_for(tmp_path: Path) -> None:
@@ -115,7 +156,7 @@ def test_a_model_without_a_chat_template_loads_until_one_is_asked_for(tmp_path: 
         _ = model.chat
     broken = folder / "model.safetensors"
     broken.write_bytes(broken.read_bytes().replace(b"model.norm.weight", b"model.norm.weighs"))
-    for load in (partial(load_trained_model, lora=LORA, seed=0), partial(load_model, needs_chat=True)):
+    for load in (partial(load_trained_model, config=adapted(), seed=0), partial(load_model, needs_chat=True)):
         with pytest.raises(UserError, match="the model has no chat template"):
             load(trial(tmp_path, external(folder)).context())
 

@@ -18,7 +18,7 @@ from stages.contract import StageInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.data.tokenizer_save import save_tokenizer
 from stages.engine.models.cache import look_at_tokens
-from stages.engine.models.config import LoraConfig
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights, bind
 from stages.engine.models.source import load_model, load_trained_model, write_model
 from stages.engine.models.transformer import Cells
@@ -85,11 +85,12 @@ def make_policy(folder: Path, family: str, lora: LoraConfig) -> Policy:
     base, checkpoint = folder / "base", folder / "checkpoint"
     getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(base)
     save_tokenizer(base, load_tokenizer(TINY))
-    fresh = load_trained_model(trial(folder, external(base), WHOLE).context(), lora, seed=1)
+    settings = TrainedModelConfig(lora=lora)
+    fresh = load_trained_model(trial(folder, external(base), WHOLE).context(), settings, seed=1)
     random = np.random.Generator(np.random.Philox(2))
     adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
     checkpoint.mkdir()
-    write_model(checkpoint, fresh.base, adapter, lora)
+    write_model(checkpoint, fresh.base, adapter, settings)
     given = stored(folder, checkpoint)
     return Policy(folder, base, given, own_logits(trial(folder, given, WHOLE)))
 

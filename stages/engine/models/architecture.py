@@ -24,6 +24,10 @@ class Llama3Scaling:
     high_turns: float
     original_positions: int
 
+    def __post_init__(self) -> None:
+        if not self.low_turns < self.high_turns:
+            raise ValueError(f"slow frequencies turn up to {self.low_turns} times, fast ones from {self.high_turns} on")
+
 
 @dataclass(frozen=True)
 class RopeSettings:
@@ -64,10 +68,14 @@ class Experts:
     hidden: int
     normalized: bool
 
+    def __post_init__(self) -> None:
+        if self.per_token > self.count:
+            raise ValueError(f"a token goes to {self.per_token} experts of {self.count}")
+
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder's shape and choices, whatever its family.
+    """A decoder's shape and choices, whatever its family; ValueError where they do not fit each other.
 
     Attributes:
         num_layers: blocks.
@@ -116,3 +124,9 @@ class Architecture:
     final_soft_cap: float | None = None
     window: Window | None = None
     experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"{self.num_heads} query heads cannot share {self.num_kv_heads} key heads evenly")
+        if self.head_size % 2:
+            raise ValueError(f"a head of {self.head_size} numbers has no pairs to rotate")

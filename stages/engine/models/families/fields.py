@@ -1,6 +1,10 @@
 """Typed access to what a checkpoint says about itself, with errors that name the entry."""
 
+import math
 from collections.abc import Mapping
+
+MAX_SIZE = 2**31 - 1
+"""More than any size of a model: a larger number is damage."""
 
 
 class Fields:
@@ -22,16 +26,16 @@ class Fields:
         """Whether there is an entry other than null."""
         return self._values.get(self._prefix + name) is not None
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def size(self, name: str, default: int | None = None) -> int:
         value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{self._prefix}{name} is {value!r}, expected a whole number")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+            raise ValueError(f"{self._prefix}{name} is {value!r}, expected a whole number from 1 to {MAX_SIZE}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._value(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ValueError(f"{self._prefix}{name} is {value!r}, expected a number")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"{self._prefix}{name} is {value!r}, expected a number above 0")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

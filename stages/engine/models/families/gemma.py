@@ -92,7 +92,7 @@ def _gemma2_from_hf(config: Fields) -> Architecture:
     _check_layers(config, arch.num_layers, GEMMA2_PERIOD)
     return replace(
         arch,
-        window=Window(config.integer("sliding_window"), GEMMA2_PERIOD),
+        window=Window(config.size("sliding_window"), GEMMA2_PERIOD),
         attention_soft_cap=config.number("attn_logit_softcapping") if config.has("attn_logit_softcapping") else None,
         final_soft_cap=config.number("final_logit_softcapping") if config.has("final_logit_softcapping") else None,
     )
@@ -109,7 +109,7 @@ def _gemma2_to_hf(arch: Architecture) -> dict[str, HfValue]:
 def _gemma2_from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
     return replace(
         _base_from_gguf(metadata, facts),
-        window=Window(metadata.integer("attention.sliding_window"), GEMMA2_PERIOD),
+        window=Window(metadata.size("attention.sliding_window"), GEMMA2_PERIOD),
         attention_soft_cap=metadata.number("attn_logit_softcapping"),
         final_soft_cap=metadata.number("final_logit_softcapping"),
     )
@@ -128,7 +128,7 @@ def _gemma3_from_hf(config: Fields) -> Architecture:
         rope = RopeSettings(far.number("rope_theta"), scaling_from_hf(far))
     else:
         near_theta, rope = config.number("rope_local_base_freq", DEFAULT_THETA), rope_from_hf(config)
-    window = Window(config.integer("sliding_window"), GEMMA3_PERIOD, RopeSettings(near_theta))
+    window = Window(config.size("sliding_window"), GEMMA3_PERIOD, RopeSettings(near_theta))
     return replace(arch, qk_norm=True, rope=rope, window=window)
 
 
@@ -140,7 +140,7 @@ def _gemma3_to_hf(arch: Architecture) -> dict[str, HfValue]:
 
 def _gemma3_from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
     near = RopeSettings(metadata.number("rope.freq_base_swa", DEFAULT_THETA))
-    window = Window(metadata.integer("attention.sliding_window"), GEMMA3_PERIOD, near)
+    window = Window(metadata.size("attention.sliding_window"), GEMMA3_PERIOD, near)
     return replace(_base_from_gguf(metadata, facts), qk_norm=True, window=window)
 
 

@@ -59,9 +59,9 @@ def _moe_from_hf(config: Fields) -> Architecture:
     config.refuse("decoder_sparse_step", but=1)
     config.refuse("mlp_only_layers", but=[])
     experts = Experts(
-        count=config.integer("num_experts" if config.has("num_experts") else "num_local_experts"),
-        per_token=config.integer("num_experts_per_tok"),
-        hidden=config.integer("moe_intermediate_size"),
+        count=config.size("num_experts" if config.has("num_experts") else "num_local_experts"),
+        per_token=config.size("num_experts_per_tok"),
+        hidden=config.size("moe_intermediate_size"),
         normalized=config.flag("norm_topk_prob", default=False),
     )
     return replace(_qwen3_from_hf(config), experts=experts)
@@ -69,9 +69,9 @@ def _moe_from_hf(config: Fields) -> Architecture:
 
 def _moe_from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
     experts = Experts(
-        count=metadata.integer("expert_count"),
-        per_token=metadata.integer("expert_used_count"),
-        hidden=metadata.integer("expert_feed_forward_length"),
+        count=metadata.size("expert_count"),
+        per_token=metadata.size("expert_used_count"),
+        hidden=metadata.size("expert_feed_forward_length"),
         # All published models of this family do; the format has no entry for it.
         normalized=True,
     )

@@ -19,21 +19,22 @@ def sizes_from_hf(config: Fields, *, tied: bool) -> Architecture:
         config: its entries.
         tied: what the family's files mean that do not say whether the embedding is the output projection.
     """
-    width, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    width, heads = config.size("hidden_size"), config.size("num_attention_heads")
     for bias in ("attention_bias", "mlp_bias"):
         config.refuse(bias, but=False)
+    config.refuse("quantization_config")
     return Architecture(
-        num_layers=config.integer("num_hidden_layers"),
+        num_layers=config.size("num_hidden_layers"),
         width=width,
-        hidden=config.integer("intermediate_size"),
+        hidden=config.size("intermediate_size"),
         num_heads=heads,
-        num_kv_heads=config.integer("num_key_value_heads", heads),
-        head_size=config.integer("head_dim", width // heads),
-        vocab_size=config.integer("vocab_size"),
+        num_kv_heads=config.size("num_key_value_heads", heads),
+        head_size=config.size("head_dim", width // heads),
+        vocab_size=config.size("vocab_size"),
         rope=rope_from_hf(config),
         norm_epsilon=config.number("rms_norm_eps", 1e-6),
         tied_embeddings=config.flag("tie_word_embeddings", default=tied),
-        max_positions=config.integer("max_position_embeddings"),
+        max_positions=config.size("max_position_embeddings"),
     )
 
 
@@ -42,6 +43,8 @@ def rope_from_hf(config: Fields) -> RopeSettings:
     together = config.section("rope_parameters")
     angles = together if together.has("rope_theta") else config
     scaling = together if together.has("rope_type") else config.section("rope_scaling")
+    for section in (config, together):
+        section.refuse("partial_rotary_factor", but=1.0)
     return RopeSettings(angles.number("rope_theta", DEFAULT_THETA), scaling_from_hf(scaling))
 
 
@@ -57,7 +60,7 @@ def scaling_from_hf(scaling: Fields) -> LinearScaling | Llama3Scaling | None:
             factor=scaling.number("factor"),
             low_turns=scaling.number("low_freq_factor"),
             high_turns=scaling.number("high_freq_factor"),
-            original_positions=scaling.integer("original_max_position_embeddings"),
+            original_positions=scaling.size("original_max_position_embeddings"),
         )
     raise ValueError(f"rope_type {kind!r} is not supported; supported are default, linear and llama3")
 
@@ -98,22 +101,22 @@ def scaling_to_hf(scaling: LinearScaling | Llama3Scaling | None) -> dict[str, st
 
 def sizes_from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
     """The plain part of GGUF metadata."""
-    width, heads = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
-    head_size = metadata.integer("attention.key_length", width // heads)
-    if (rotated := metadata.integer("rope.dimension_count", head_size)) != head_size:
+    width, heads = metadata.size("embedding_length"), metadata.size("attention.head_count")
+    head_size = metadata.size("attention.key_length", width // heads)
+    if (rotated := metadata.size("rope.dimension_count", head_size)) != head_size:
         raise ValueError(f"rope.dimension_count is {rotated}, expected the whole head of {head_size}")
     return Architecture(
-        num_layers=metadata.integer("block_count"),
+        num_layers=metadata.size("block_count"),
         width=width,
-        hidden=metadata.integer("feed_forward_length"),
+        hidden=metadata.size("feed_forward_length"),
         num_heads=heads,
-        num_kv_heads=metadata.integer("attention.head_count_kv", heads),
+        num_kv_heads=metadata.size("attention.head_count_kv", heads),
         head_size=head_size,
         vocab_size=facts.vocab_size,
         rope=RopeSettings(metadata.number("rope.freq_base", DEFAULT_THETA), _scaling_from_gguf(metadata)),
         norm_epsilon=metadata.number("attention.layer_norm_rms_epsilon"),
         tied_embeddings=facts.tied,
-        max_positions=metadata.integer("context_length"),
+        max_positions=metadata.size("context_length"),
     )
 
 

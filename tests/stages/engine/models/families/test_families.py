@@ -22,6 +22,7 @@ SIZES: Mapping[str, object] = {
     "vocab_size": 97,
     "max_position_embeddings": 128,
 }
+EVEN = {"num_key_value_heads": 3}
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -66,7 +67,7 @@ def test_near_and_far_layers_have_rotary_embeddings_of_their_own_in_gemma_3() ->
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     }
-    arch = from_hf("gemma3_text", num_hidden_layers=7, sliding_window=5, rope_parameters=both)
+    arch = from_hf("gemma3_text", **EVEN, num_hidden_layers=7, sliding_window=5, rope_parameters=both)
     assert arch.rope == RopeSettings(1e6, LinearScaling(8.0))
     assert arch.window == Window(5, 6, RopeSettings(1e4))
     assert near_layers(arch).tolist() == [True] * 5 + [False, True]
@@ -77,12 +78,25 @@ def test_near_and_far_layers_have_rotary_embeddings_of_their_own_in_gemma_3() ->
     [
         ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type 'yarn' is not supported"),
         ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
+        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, "slow frequencies turn up to 4.0 times, fast"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not supported"),
+        ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config .* is not supported"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads is 0, expected a whole number from 1 to"),
+        ("llama", {"num_key_value_heads": 4}, "6 query heads cannot share 4 key heads"),
+        ("llama", {"head_dim": 15}, "a head of 15 numbers has no pairs"),
+        ("llama", {"rope_theta": 0}, "rope_theta is 0, expected a number above 0"),
+        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan, expected a number above 0"),
         ("llama", {"attention_bias": True}, "attention_bias True is not supported"),
         ("qwen2", {"use_sliding_window": True}, "use_sliding_window True is not supported"),
         ("qwen3_moe", {"mlp_only_layers": [1]}, r"mlp_only_layers \[1\] is not supported"),
+        (
+            "qwen3_moe",
+            {"num_experts": 8, "num_experts_per_tok": 9, "moe_intermediate_size": 4},
+            "a token goes to 9 experts of 8",
+        ),
         ("gemma2", {"sliding_window": 4, "layer_types": ["full_attention"] * 4}, "not every 2th layer"),
-        ("gemma3_text", {"sliding_window": True}, "sliding_window is True, expected a whole number"),
-        ("gemma3_text", {"final_logit_softcapping": 30.0}, "final_logit_softcapping 30.0 is not supported"),
+        ("gemma3_text", {**EVEN, "sliding_window": True}, "sliding_window is True, expected a whole number"),
+        ("gemma3_text", {**EVEN, "final_logit_softcapping": 30.0}, "final_logit_softcapping 30.0 is not supported"),
     ],
 )
 def test_what_the_decoder_cannot_do_is_refused(kind: str, changes: Mapping[str, object], message: str) -> None:

@@ -20,7 +20,7 @@ from stages.engine.data.batching import Batch, Group
 from stages.engine.data.layout import Layout
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings, Window
 from stages.engine.models.axes import base_of_this_process, make_placement, place_weights
-from stages.engine.models.config import LoraConfig
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights
 from stages.engine.models.paths import dotted
@@ -212,13 +212,20 @@ def test_a_model_that_cannot_be_divided_so_is_refused_as_it_is_loaded(
 ) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     with pytest.raises(UserError, match=".*; ".join(map(re.escape, messages))):
-        load_trained_model(trial.context(), LoraConfig(rank=2, alpha=2), 0, all_devices(MeshConfig(tensor=tensor)))
+        load_trained_model(
+            trial.context(),
+            TrainedModelConfig(lora=LoraConfig(rank=2, alpha=2)),
+            0,
+            all_devices(MeshConfig(tensor=tensor)),
+        )
 
 
 def test_a_model_is_loaded_straight_to_the_devices_that_share_it(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     cluster = all_devices(MESHES["fsdp"])
-    base = load_trained_model(trial.context(), LoraConfig(rank=2, alpha=2), 0, cluster).frozen.base
+    base = load_trained_model(
+        trial.context(), TrainedModelConfig(lora=LoraConfig(rank=2, alpha=2)), 0, cluster
+    ).frozen.base
     for path, leaf in base.flat_state():
         value = leaf.get_value()
         parts = 1 if "scale" in path else 8

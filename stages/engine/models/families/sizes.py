@@ -22,7 +22,6 @@ def sizes_from_hf(config: Fields, *, tied: bool) -> Architecture:
     width, heads = config.size("hidden_size"), config.size("num_attention_heads")
     for bias in ("attention_bias", "mlp_bias"):
         config.refuse(bias, but=False)
-    config.refuse("quantization_config")
     return Architecture(
         num_layers=config.size("num_hidden_layers"),
         width=width,

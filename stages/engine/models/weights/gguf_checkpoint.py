@@ -24,6 +24,8 @@ def gguf_checkpoint(file: GgufFile) -> Checkpoint:
     Raises:
         UserError: it is of no known family, or its metadata are not understood.
     """
+    if (count := file.metadata.get("split.count", 0)) not in (0, 1):
+        raise UserError(f"{file.path}: one of {count} parts of a model; join them, as with `llama-gguf-split --merge`")
     kind = str(file.metadata.get("general.architecture"))
     family = family_of_gguf(kind)
     if family is None:

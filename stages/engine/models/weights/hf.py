@@ -82,7 +82,11 @@ def _weight_files(folder: Path) -> list[Path]:
         places = _read_object(index).get("weight_map")
         if not isinstance(places, dict):
             raise UserError(f"{index}: weight_map is missing, or no object of file names by tensor")
-        return [folder / str(name) for name in sorted({*map(str, places.values())})]
+        names = sorted({*map(str, places.values())})
+        # What lies elsewhere is in no digest of the folder.
+        if outside := [name for name in names if Path(name).name != name]:
+            raise UserError(f"{index}: weight_map names {', '.join(outside)}; expected files beside it")
+        return [folder / name for name in names]
     usual = folder / WEIGHTS_FILE
     files = [usual] if usual.is_file() else sorted(folder.glob("*.safetensors"))
     if not files or not (folder / CONFIG_FILE).is_file():

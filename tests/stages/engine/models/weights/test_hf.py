@@ -169,3 +169,10 @@ def test_an_index_that_is_not_understood_is_refused(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text('{"weight_map": []}')
     with pytest.raises(UserError, match="weight_map is missing, or no object of file names by tensor"):
         load_decoder(folder)
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "sub/other.safetensors", "/other.safetensors"])
+def test_an_index_that_names_files_elsewhere_is_refused(folder: Path, name: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"norm": name}}))
+    with pytest.raises(UserError, match=f"weight_map names {name}; expected files beside it"):
+        open_hf(folder)

@@ -197,6 +197,11 @@ def test_a_gguf_file_of_another_family_or_without_its_sizes_is_refused(write_ggu
         load_decoder(write_gguf({"general.architecture": "llama"}, EMBEDDING))
 
 
+def test_a_part_of_a_gguf_model_is_refused(write_gguf: WriteGguf) -> None:
+    with pytest.raises(UserError, match="one of 3 parts of a model; join them"):
+        load_decoder(write_gguf({"general.architecture": "llama", "split.count": 3}, EMBEDDING))
+
+
 def test_all_gguf_tensors_of_unknown_types_are_named(write_gguf: WriteGguf, as_float32: AsFloat32) -> None:
     converted = {name: as_float32(value) for name, value in (to_gguf(*item) for item in tensors().items())}
     shape, _, content = converted["output_norm.weight"]

@@ -38,7 +38,8 @@ def run(arguments: Namespace) -> int:
             raise UserError(f"{folder}: is there already; name a folder that is not, or an empty one")
         place = fetch_input(store, stored, folder)
         if place != folder:
-            shutil.copytree(place, folder, dirs_exist_ok=True)
+            # Not the rights of files, which a store on disk makes read-only.
+            shutil.copytree(place, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     size = sum(entry.size for entry in stored.files)
     print(f"{stored.output} of {stored.stage} {stored.key[:16]}: {len(stored.files)} files, {size:,} bytes in {folder}")
     return 0

@@ -1,5 +1,6 @@
 """`temper fetch`, from a store on disk and one in a bucket."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def test_the_only_output_of_a_result_is_copied_to_a_new_folder(
     folder = tmp_path / "new" / "model"
     assert main(["fetch", str(file), EXPORT.key[:10], str(folder)]) == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    assert all(path.stat().st_mode & stat.S_IWUSR for path in folder.iterdir())
     assert capsys.readouterr().out == f"model of export {EXPORT.key[:16]}: 2 files, 9 bytes in {folder}\n"
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flax import nnx
+from hub import write_cache
+from huggingface_hub import constants
 from safetensors.numpy import load_file, save_file
 from stage_trial import TINY, StageTrial, StopAfter, Trained, external, stored
 
-from stages.contract import ARTIFACT_FILE, ModelArtifact, StageInput
+from stages.contract import ARTIFACT_FILE, ModelArtifact, SourceRef, StageInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.lora import bind, split
 from stages.engine.models.source import load_model
@@ -109,6 +111,23 @@ def test_its_settings_name_the_base_and_the_adapted_layers(adapter: Path) -> Non
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip
     assert load_tokenizer(adapter).eos_id == 2
+
+
+def test_a_base_of_the_hub_goes_by_its_name_and_commit(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, checkpoint = "a" * 40, tmp_path / "checkpoint"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    write_cache(tmp_path / "hub", "org/tiny", commit, {path.name: path.read_bytes() for path in TINY.iterdir()})
+    shutil.copytree(trained.outputs["checkpoint"], checkpoint)
+    artifact = ModelArtifact.model_validate_json((checkpoint / ARTIFACT_FILE).read_text())
+    base = SourceRef(uri="hf://org/tiny@main", digest=f"hf:{commit}")
+    (checkpoint / ARTIFACT_FILE).unlink()
+    (checkpoint / ARTIFACT_FILE).write_text(artifact.model_copy(update={"base": base}).model_dump_json())
+    folder = export(tmp_path, stored(tmp_path, checkpoint), ExportConfig(format="adapter"))
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("org/tiny", commit)
 
 
 def test_either_is_a_model_for_later_stages(trained: Trained, merged: Path, adapter: Path) -> None:

@@ -85,15 +85,20 @@ def open_safetensors(path: Path) -> SafetensorsFile:
 
 
 def _check_places(path: Path, tensors: Mapping[str, StoredTensor], num_bytes: int) -> None:
-    beyond = [name for name, tensor in tensors.items() if tensor.data_offsets[1] > num_bytes]
-    problems = [
-        f"tensor {name} has {end - start} bytes, which do not fit its shape {tensor.shape}"
-        for name, tensor in tensors.items()
-        for start, end in (tensor.data_offsets,)
-        if tensor.dtype in DTYPES and end - start != math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize
-    ]
+    problems, expected, beyond = list[str](), 0, list[str]()
+    for name, tensor in sorted(tensors.items(), key=lambda each: each[1].data_offsets):
+        start, end = tensor.data_offsets
+        if tensor.dtype in DTYPES and end - start != math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize:
+            problems.append(f"tensor {name} has {end - start} bytes, which do not fit its shape {tensor.shape}")
+        if start != expected:
+            problems.append(f"tensor {name} starts at byte {start} of the tensors, expected {expected}")
+        if end > num_bytes:
+            beyond.append(name)
+        expected = end
     if beyond:
         others = f", and so do {len(beyond) - 1} others" if beyond[1:] else ""
         problems.append(f"tensor {beyond[0]} ends after the file, which is cut off{others}")
+    elif expected != num_bytes:
+        problems.append(f"it goes on for {num_bytes - expected} bytes after its last tensor")
     if problems:
         raise UserError(f"{path}: not a readable safetensors file; download it again: " + "; ".join(problems))

@@ -188,7 +188,7 @@ def test_a_pipeline_goes_on_after_the_death_of_one_process_of_a_stage(
     outcomes = {stage.id: stage.outcome for stage in record.stages}
     assert outcomes == {
         "data": "done", "eval_base": "done", "sft": "resumed", "eval_sft": "done", "grpo": "resumed",
-        "eval_grpo": "done", "gate": "passed",
+        "eval_grpo": "done", "export": "done", "gate": "passed",
     }  # fmt: skip
     store = open_store(str(tmp_path / ".temper" / "store"))
     alone = tmp_path / "alone"

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import pytest
 from flax import nnx
 from stage_trial import TINY, StageTrial, external
 
-from stages.contract import StageConfigBase
+from stages.contract import Quantization, StageConfigBase
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.cluster.mesh import ALONE, Cluster, all_devices
 from stages.engine.cluster.placement import divide_rows, replicate
@@ -22,7 +23,7 @@ from stages.engine.models.architecture import Architecture, Experts, RopeSetting
 from stages.engine.models.axes import base_of_this_process, make_placement, place_weights
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Weights
+from stages.engine.models.lora import Weights, attach_lora, split
 from stages.engine.models.paths import dotted
 from stages.engine.models.source import load_trained_model
 from stages.engine.models.transformer import Cells, Decoder
@@ -31,6 +32,7 @@ from stages.engine.training.optimizer import make_optimizer
 from stages.engine.training.state import start_state
 from stages.engine.training.step import Applied, Gradient, Loss, make_gradient, make_update
 from stages.errors import UserError
+from stages.sft.loss import make_sft_loss
 
 LLAMA = Architecture(
     num_layers=2,
@@ -80,6 +82,9 @@ CASES = [
 ]
 EXAMPLES = [Group((1, 90, 91, 92, 50 + row), [(60, 61, 70 + row, 2)[: 1 + row % 4]]) for row in range(8)]
 OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=1e-2, max_grad_norm=0.5, epsilon=1e-2), 10)
+TRAINED = TrainedModelConfig(
+    lora=LoraConfig(rank=2, alpha=2, targets=("attention",)), quantization=Quantization(kind="int8", tile_size=8)
+)
 NO_BASE = nnx.State({})
 RTOL = 1e-5
 """Of the largest entry of an array: sums are rounded in another order."""
@@ -142,6 +147,34 @@ def test_loss_gradient_and_update_are_those_of_one_device(model: str, mesh: str)
     for moment in jax.tree.leaves(update.optimizer):
         shares = max(shares, moment.size // moment.addressable_shards[0].data.size)
     assert shares == 8
+
+
+def placed(cluster: Cluster, base: Cells) -> Cells:
+    placement = make_placement(cluster)
+    assert placement is not None
+    leaves = base.flat_state()
+    where = [placement(dotted(path), leaf.get_value().shape) for path, leaf in leaves]
+    moved = [leaf.replace(jax.device_put(leaf.get_value(), to)) for (_, leaf), to in zip(leaves, where, strict=True)]
+    return nnx.from_flat_state([(path, leaf) for (path, _), leaf in zip(leaves, moved, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_an_adapter_over_a_divided_base_in_few_bits_gets_the_gradient_of_one_device(
+    kind: Literal["nf4", "int8"],
+) -> None:
+    model, cluster = Decoder(LLAMA, rngs=nnx.Rngs(0)), all_devices(MESHES["three axes"])
+    attach_lora(model, LoraConfig(rank=4, alpha=4), 3, Quantization(kind=kind, tile_size=8))
+    frozen, fresh = split(model)
+    adapter = {name: value + 0.03 for name, value in fresh.items()}
+    loss, base = make_sft_loss(frozen.graph), placed(cluster, frozen.base)
+    expected = make_gradient(loss)(adapter, frozen.base, packed(ALONE))
+    found = make_gradient(loss, cluster)(place_weights(cluster, adapter), base, packed(cluster))
+    np.testing.assert_allclose(found.loss.total, expected.loss.total, rtol=RTOL)
+    assert_close(found.weights, expected.weights)
+    quantised = [leaf.get_value() for path, leaf in base.flat_state() if path[-1] == "qvalue"]
+    assert quantised
+    assert all(leaf.size == 4 * leaf.addressable_shards[0].data.size for leaf in quantised)
 
 
 @pytest.mark.parametrize(
@@ -212,23 +245,16 @@ def test_a_model_that_cannot_be_divided_so_is_refused_as_it_is_loaded(
 ) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     with pytest.raises(UserError, match=".*; ".join(map(re.escape, messages))):
-        load_trained_model(
-            trial.context(),
-            TrainedModelConfig(lora=LoraConfig(rank=2, alpha=2)),
-            0,
-            all_devices(MeshConfig(tensor=tensor)),
-        )
+        load_trained_model(trial.context(), TRAINED, 0, all_devices(MeshConfig(tensor=tensor)))
 
 
 def test_a_model_is_loaded_straight_to_the_devices_that_share_it(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     cluster = all_devices(MESHES["fsdp"])
-    base = load_trained_model(
-        trial.context(), TrainedModelConfig(lora=LoraConfig(rank=2, alpha=2)), 0, cluster
-    ).frozen.base
+    base = load_trained_model(trial.context(), TRAINED, 0, cluster).frozen.base
     for path, leaf in base.flat_state():
         value = leaf.get_value()
-        parts = 1 if "scale" in path else 8
+        parts = 1 if "norm" in dotted(path) else 8
         assert {shard.data.size for shard in value.addressable_shards} == {value.size // parts}, path
     found = base_of_this_process(cluster, base)
     assert all(len(leaf.devices()) == 8 for leaf in jax.tree.leaves(found))

@@ -149,13 +149,12 @@ def _rules(
 ) -> list[qwix.QuantizationRule]:
     """One for each layer that has an adapter or a quantised kernel. qwix divides alpha by the rank."""
     rules = list[qwix.QuantizationRule]()
+    kind, tile = (quantization.kind, quantization.tile_size) if quantization else (None, None)
     for name, path in layers.items():
-        how = quantization if name != "router" else None
-        kind, tile = (how.kind, how.tile_size) if how else (None, None)
         if name in config.targets:
             alpha = config.scale * config.rank
             rules += [qwix.LoraRule(module_path=path, rank=config.rank, alpha=alpha, weight_qtype=kind, tile_size=tile)]
-        elif how:
+        elif quantization:
             rules += [qwix.QuantizationRule(module_path=path, weight_qtype=kind, tile_size=tile)]
     return rules
 

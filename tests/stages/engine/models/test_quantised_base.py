@@ -75,3 +75,17 @@ def test_all_linear_layers_are_stored_in_few_bits_and_nothing_else_is(how: Quant
         for name in ("attention.q", "attention.k", "attention.v", "attention.o", "mlp.gate", "mlp.up", "mlp.down")
     }
     assert {value.dtype for name, value in stored.items() if not name.endswith("qvalue")} == {jnp.dtype(jnp.float32)}
+
+
+def test_no_kernel_is_kept_in_full_from_forward_to_backward_pass() -> None:
+    def program(how: Quantization | None) -> str:
+        frozen, adapter = adapted(load_decoder(TINY), how)
+
+        def total(adapter: Weights, base: Cells) -> Float[Array, ""]:
+            return score_targets(bind(frozen.graph, adapter, base), BATCH).sum()
+
+        return str(jax.make_jaxpr(jax.grad(total))(adapter, frozen.base))
+
+    every_layers_down_proj = "f32[2,128,64]"
+    assert every_layers_down_proj in program(None)
+    assert every_layers_down_proj not in program(HOW[0])

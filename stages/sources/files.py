@@ -14,7 +14,7 @@ def folder_sha256(folder: Path) -> str:
     """Digest of a folder's sorted relative paths and file digests, as 64 hexadecimal digits.
 
     Raises:
-        UserError: it holds no file, or a link to a folder.
+        UserError: it holds no file, or something else than files and folders.
         StorageError: a file cannot be read.
     """
     total = hashlib.sha256()
@@ -35,6 +35,8 @@ def _walk(folder: Path) -> list[Path]:
             continue  # written by whoever imports what lies beside it
         if entry.is_dir() and entry.is_symlink():
             raise UserError(f"source {folder}: {entry.name} is a link to a folder, put the folder itself there")
+        if not entry.is_dir() and not entry.is_file():
+            raise UserError(f"source {folder}: {entry.name} is neither a file nor a folder, or a link to nothing")
         files += _walk(entry) if entry.is_dir() else [entry]
     return files
 

@@ -13,7 +13,7 @@ from stages.sources.hf_snapshot import FILES, check_names, check_snapshot
 from stages.store.io_errors import io_errors
 
 PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
-FORM = re.compile(rf"hf://(?![^@]*(?:--|\.\.))(?P<repo>{PART}/{PART})(@(?P<revision>[^@#?\s]+))?", flags=re.ASCII)
+FORM = re.compile(rf"hf://(?![^@]*--)(?!.*\.\.)(?P<repo>{PART}/{PART})(@(?P<revision>[^@#?\s]+))?", flags=re.ASCII)
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 REQUEST_SECONDS = 10.0
 SERVER_FAULT = 500

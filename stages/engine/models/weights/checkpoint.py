@@ -62,7 +62,7 @@ def weight_names(family: Family, arch: Architecture) -> list[WeightName]:
     return [name for name in family.weights if not (arch.tied_embeddings and name.path.startswith("lm_head."))]
 
 
-def leads(path: str, arch: Architecture) -> list[Shape]:
+def _leads(path: str, arch: Architecture) -> list[Shape]:
     """Places of a weight's matrices or vectors in its stack: layers, and experts of each layer."""
     layers = (range(arch.num_layers),) if path.startswith("blocks.") else ()
     return list(product(*layers, *_experts(path, arch)))
@@ -75,7 +75,7 @@ def _experts(path: str, arch: Architecture) -> tuple[range, ...]:
 
 def make_pieces(path: str, template: str, arch: Architecture) -> list[Piece]:
     """A weight's pieces, by a name with places for the numbers of layers and, perhaps, of experts."""
-    return [_piece(lead, template, by_expert="{expert}" in template) for lead in leads(path, arch)]
+    return [_piece(lead, template, by_expert="{expert}" in template) for lead in _leads(path, arch)]
 
 
 def _piece(lead: Shape, template: str, *, by_expert: bool) -> Piece:

@@ -82,7 +82,7 @@ def _weight_files(folder: Path) -> list[Path]:
         places = _read_object(index).get("weight_map")
         if not isinstance(places, dict):
             raise UserError(f"{index}: weight_map is missing, or no object of file names by tensor")
-        names = sorted({*map(str, places.values())})
+        names = sorted(set(map(str, places.values())))
         # What lies elsewhere is in no digest of the folder.
         if outside := [name for name in names if Path(name).name != name]:
             raise UserError(f"{index}: weight_map names {', '.join(outside)}; expected files beside it")

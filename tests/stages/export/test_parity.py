@@ -14,7 +14,7 @@ import pytest
 from jaxtyping import Array, Float
 from stage_trial import TINY, StageTrial, external, stored
 
-from stages.contract import StageInput
+from stages.contract import Quantization, StageInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.data.tokenizer_save import save_tokenizer
 from stages.engine.models.cache import look_at_tokens
@@ -53,10 +53,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2": {"tie_word_embeddings": True},
     "Gemma3": {"sliding_window": 4, "query_pre_attn_scalar": 32, "num_hidden_layers": 7},
 }
-LORAS = {
-    "all": LoraConfig(rank=4, alpha=8),
-    "attention": LoraConfig(rank=4, alpha=2, targets=("attention",), scaling="rank_stabilized"),
-}
+ALL = LoraConfig(rank=4, alpha=8)
+ATTENTION = LoraConfig(rank=4, alpha=2, targets=("attention",), scaling="rank_stabilized")
 PROMPTS = [[5, 6, 7, 8, 9, 200, 31], [200, 100, 50]]
 LENGTH, NUM_NEW = 24, 12
 
@@ -77,7 +75,7 @@ class Policy(NamedTuple):
     logits: Callable[[Sequence[int]], np.ndarray]
 
 
-def make_policy(folder: Path, family: str, lora: LoraConfig) -> Policy:
+def make_policy(folder: Path, family: str, lora: LoraConfig, quantization: Quantization | None = None) -> Policy:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     torch.manual_seed(3)
     named = f"{family}Text" if family.startswith("Gemma3") else family
@@ -85,7 +83,7 @@ def make_policy(folder: Path, family: str, lora: LoraConfig) -> Policy:
     base, checkpoint = folder / "base", folder / "checkpoint"
     getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(base)
     save_tokenizer(base, load_tokenizer(TINY))
-    settings = TrainedModelConfig(lora=lora)
+    settings = TrainedModelConfig(lora=lora, quantization=quantization)
     fresh = load_trained_model(trial(folder, external(base), WHOLE).context(), settings, seed=1)
     random = np.random.Generator(np.random.Philox(2))
     adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
@@ -118,7 +116,7 @@ def own_logits(of: StageTrial) -> Callable[[Sequence[int]], np.ndarray]:
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    return make_policy(tmp_path_factory.mktemp("policy"), request.param, LORAS["all"])
+    return make_policy(tmp_path_factory.mktemp("policy"), request.param, ALL)
 
 
 def exported(policy: Policy, config: ExportConfig) -> Path:
@@ -149,6 +147,11 @@ def test_transformers_reads_the_merged_model_with_its_tokenizer(policy: Policy) 
     assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2]
 
 
+def test_a_policy_over_a_base_in_few_bits_is_merged_into_what_the_bits_stand_for(tmp_path: Path) -> None:
+    policy = make_policy(tmp_path, "Llama", ALL, Quantization(kind="nf4", tile_size=32))
+    check_logits(policy, peer_of(exported(policy, WHOLE)))
+
+
 def test_peft_reads_the_adapter_over_the_base(policy: Policy) -> None:
     peft, base = pytest.importorskip("peft"), peer_of(policy.base)
     with pytest.raises(AssertionError):
@@ -158,7 +161,7 @@ def test_peft_reads_the_adapter_over_the_base(policy: Policy) -> None:
 
 def test_peft_finds_the_base_by_its_name_and_scales_by_the_root_of_the_rank(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
-    policy = make_policy(tmp_path, "Llama", LORAS["attention"])
+    policy = make_policy(tmp_path, "Llama", ATTENTION)
     check_logits(policy, peft.AutoPeftModelForCausalLM.from_pretrained(exported(policy, PART), dtype="float32").eval())
 
 

@@ -5,24 +5,29 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jinja2 import Environment, Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import JsonValue
 
 from stages.engine.data.records import Message, Tool
+from stages.engine.data.template_sandbox import MAX_CHARS, STARTED, TemplateSandbox, processor_seconds
 from stages.errors import UserError
-
-MAX_CHARS = 2**24
-"""The longest text that a template may write: more than any context holds."""
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 """What stands around a `generation` block until its place is known: Unicode sets these aside, no text has them."""
 
-_FAILURES = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+_FAILURES = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+)
 """What a template's own code may raise."""
 
 
@@ -84,6 +89,7 @@ class ChatTemplate:
             "add_generation_prompt": generation_prompt,
             "bos_token": self._bos_token,
             "eos_token": self._eos_token,
+            STARTED: processor_seconds(),
         }
         if tools:  # some templates loop over it without asking what it is
             variables["tools"] = [_tool_value(tool) for tool in tools]
@@ -146,32 +152,12 @@ class _GenerationBlocks(Extension):
         return f"{_OPEN}{caller()}{_CLOSE}"
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Can change nothing that it is given, and cannot build a value that fills the memory by one operator."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
-        if operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64):
-            raise SecurityError(f"the power {right!r} is too high")
-        for sequence, times in ((left, right), (right, left)):
-            if (
-                isinstance(sequence, str | list | tuple)
-                and isinstance(times, int)
-                and len(sequence) * times > MAX_CHARS
-            ):
-                raise SecurityError(f"it repeats a value {times} times")
-        return super().call_binop(context, operator, left, right)
-
-
 def _compile(source: str, origin: str) -> Template:
-    environment: Environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlocks]
-    )
+    environment = TemplateSandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlocks])
     environment.globals["raise_exception"] = _raise_exception
     environment.filters["tojson"] = _to_json
     try:
-        return environment.from_string(source)
+        return environment.watched_template(source)
     except (TemplateError, RecursionError) as error:
         raise UserError(f"{origin}: chat template: {_explain(error)}") from error
 

@@ -60,16 +60,26 @@ def _read_model(data: bytes) -> SentencePieceFile:
     if UNKNOWN not in kinds:
         raise ValueError(f"none of its {len(kinds)} pieces is the unknown one")
     vocabulary = SentencePieces(
-        texts=[_bytes(piece[1]).decode("utf-8") for piece in pieces],
+        texts=[_bytes(piece.get(1, 0)).decode("utf-8") for piece in pieces],
         scores=[struct.unpack("<f", _bytes(piece.get(2, bytes(4))))[0] for piece in pieces],
         kinds=kinds,
         is_unigram=_int(trainer, 3, 1) == 1,
         add_dummy_prefix=bool(_int(normalizer, 3, 1)),
         remove_extra_whitespaces=bool(_int(normalizer, 4, 1)),
-        charsmap=_bytes(normalizer.get(2, b"")),
+        charsmap=_charsmap(_bytes(normalizer.get(2, b""))),
     )
     bos_id, eos_id = (_id(trainer, number, default, len(kinds)) for number, default in ((41, 1), (42, 2)))
     return SentencePieceFile(vocabulary, bos_id, eos_id)
+
+
+def _charsmap(table: bytes) -> bytes:
+    """The table of replacements, checked: the bytes of a tree behind their count, then text."""
+    if table:
+        (tree_bytes,) = struct.unpack_from("<I", table)
+        if tree_bytes % 4 or tree_bytes > len(table) - 4:
+            raise ValueError("its table of replacements is damaged")
+        table[4 + tree_bytes :].decode("utf-8")
+    return table
 
 
 def _check_type(trainer: _Fields, normalizer: _Fields) -> None:
@@ -114,6 +124,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > 63:
+            raise ValueError(f"a number before byte {at} is longer than it can be")
 
 
 def _bytes(value: int | bytes) -> bytes:

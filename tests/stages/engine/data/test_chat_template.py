@@ -2,10 +2,12 @@
 
 import pytest
 
+from stages.engine.data import template_sandbox
 from stages.engine.data.chat_template import ChatTemplate
 from stages.engine.data.records import Message, Tool, ToolCall
 from stages.errors import UserError
 
+DOUBLED = "{% set o = namespace(a='ab') %}{% for i in range(40) %}{% set o.a = o.a ? o.a %}{% endfor %}"
 TURN = [Message(role="user", content="hi")]
 
 
@@ -83,6 +85,12 @@ def test_generation_blocks_are_found_and_leave_no_trace() -> None:
         ("{% for i in range(1000000) %}{% endfor %}", "Range too big"),
         ("{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}", "more than 16777216 characters"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
+        (DOUBLED.replace("?", "~"), "builds a value of more than 16777216"),
+        (DOUBLED.replace("?", "+"), "builds a value of more than 16777216"),
+        ("{{ 'a'.center(100000000) }}", "the number 100000000 is too large"),
+        ("{{ '%100000000d' % 1 }}", "fills a value up to a width"),
+        ("{{ '{:>100000000}'.format(1) }}", "fills a value up to a width"),
+        ("{{ lipsum(9) }}", "'lipsum' is undefined"),
         ("{{ messages.clear() }}", "unsafe"),
         ("{{ ''.__class__.__subclasses__() }}", "unsafe"),
         ("{{ missing | tojson }}", "TypeError: .*Undefined is not JSON"),
@@ -94,3 +102,26 @@ def test_generation_blocks_are_found_and_leave_no_trace() -> None:
 def test_what_a_template_may_not_do_is_an_error_that_says_what(source: str, message: str) -> None:
     with pytest.raises(UserError, match=rf"^folder: chat template: .*{message}"):
         render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        "{% for m in messages recursive %}{{ loop(messages) }}{{ loop(messages) }}{% endfor %}",
+    ],
+)
+def test_a_template_that_runs_on_and_on_is_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "MAX_SECONDS", 0.1)
+    with pytest.raises(UserError, match=r"runs for more than 0.1 seconds|calls itself without end"):
+        render(source)
+
+
+def test_a_watched_loop_has_all_that_a_loop_has() -> None:
+    source = (
+        "{% for m in messages * 3 if m.role %}{{ loop.index }}/{{ loop.length }}{{ loop.revindex }}"
+        "{{ '.' if loop.last else loop.nextitem.role }}{% else %}-{% endfor %}"
+        "{% for m in [] %}{% else %}none{% endfor %}{% for k, v in {'a': 1}.items() %}{{ k ~ v ~ '!' }}{% endfor %}"
+    )
+    assert render(source) == "1/33user2/32user3/31.nonea1!"

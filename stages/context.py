@@ -8,11 +8,21 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stages.contract import Beat, ExternalInput, ProgressArea, ProgressPoint, SourceRef, StageInput, StageRequest
+from stages.contract import (
+    Beat,
+    ExternalInput,
+    ProgressArea,
+    ProgressPoint,
+    SourceRef,
+    StageInput,
+    StageRequest,
+    StoredBase,
+    StoredInput,
+)
 from stages.errors import UserError
 from stages.sources.resolve import open_source
 from stages.store.conditional import ConditionalStore
-from stages.store.inputs import fetch_input
+from stages.store.inputs import fetch_input, find_base
 from stages.store.layout import StagePaths
 from stages.store.progress import StoreProgress
 from stages.store.segments import MetricsWriter
@@ -72,9 +82,15 @@ class RunContext:
         stored = self._request.inputs[name]
         if isinstance(stored, ExternalInput):
             raise UserError(f"input '{name}' is the source {stored.source.uri}, which has no stored folder")
+        return self._fetch(stored)
+
+    def base_dir(self, base: StoredBase) -> Path:
+        """Local folder of a stored base, every file checked; raises `UserError` and `CorruptArtifactError`."""
+        return self._fetch(find_base(self._store, base))
+
+    def _fetch(self, stored: StoredInput) -> Path:
         # By its attempt too: of a result that was made again no file of the earlier one may be among the new ones.
-        target = Path(self._request.cache) / "inputs" / stored.folder
-        return fetch_input(self._store, stored, target)
+        return fetch_input(self._store, stored, Path(self._request.cache) / "inputs" / stored.folder)
 
     def source(self, uri: str) -> SourceRef:
         """The source with the digest that the request gives; raises `UserError` where it gives none."""

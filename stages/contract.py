@@ -62,6 +62,17 @@ class SourceRef(Strict):
     """Content digest as `algorithm:hex`, from `stages.sources`."""
 
 
+class StoredBase(Strict):
+    """A whole model that an earlier stage committed, with an adapter of a later stage over it."""
+
+    stage: str
+    """Kind of the stage that made it."""
+    key: str
+    output: str
+    checksums: dict[str, str]
+    """crc32c of each of its files: an adapter fits no other weights, not even of the same key."""
+
+
 class Quantization(Strict):
     """How the linear layers of a frozen base's blocks are stored (QLoRA, arXiv 2305.14314)."""
 
@@ -92,7 +103,7 @@ class ModelArtifact(Artifact):
     """A base model by source, and at most one adapter over it; or a whole model."""
 
     kind: Literal["model"] = "model"
-    base: SourceRef
+    base: SourceRef | StoredBase
     """Where the weights are or, of a whole model, what they were made from."""
     adapter: Adapter | None = None
     whole: bool = False
@@ -311,6 +322,15 @@ class StageContext(Protocol):
         """Local folder of a stored input, every file checked against its manifest.
 
         Raises:
+            CorruptArtifactError: a file's bytes are not the committed ones.
+        """
+        ...
+
+    def base_dir(self, base: StoredBase) -> Path:
+        """Local folder of the whole model that an input's adapter lies over, every file checked.
+
+        Raises:
+            UserError: it is not in the store any more, or was made again with other bytes.
             CorruptArtifactError: a file's bytes are not the committed ones.
         """
         ...

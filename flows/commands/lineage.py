@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from flows.commands.arguments import add_file, load
 from flows.commands.results import RESULT_HELP, find_result
-from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, SourceRef
+from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, SourceRef, StoredBase
 from stages.errors import UserError
 from stages.store.conditional import ConditionalStore, open_store
 from stages.store.lineage import Origin, TracedStage, trace_back, trace_forward
@@ -112,11 +112,11 @@ def _describe_artifact(artifact: Artifact) -> str:
         case DatasetArtifact(num_rows=rows):
             return f"{rows:,} rows"
         case ModelArtifact(base=base, whole=True):
-            return f"whole model made from {_describe_source(base)}"
+            return f"whole model made from {_describe_base(base)}"
         case ModelArtifact(base=base, adapter=None):
-            return f"base {_describe_source(base)}"
+            return f"base {_describe_base(base)}"
         case ModelArtifact(base=base, adapter=adapter) if adapter is not None:
-            return f"adapter of rank {adapter.rank} on base {_describe_source(base)}"
+            return f"adapter of rank {adapter.rank} on base {_describe_base(base)}"
         case ReportArtifact(metrics=metrics):
             return " ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
         case _:
@@ -129,6 +129,12 @@ def _describe_origin(origin: Origin, stages: Mapping[str, TracedStage]) -> str:
     assert origin.key is not None
     kind = f"{stages[origin.key].kind} " if origin.key in stages else ""
     return f"{origin.output or 'outputs'} of {kind}{origin.key[:KEY_SHOWN]}"
+
+
+def _describe_base(base: SourceRef | StoredBase) -> str:
+    if isinstance(base, StoredBase):
+        return f"{base.output} of {base.stage} {base.key[:KEY_SHOWN]}"
+    return _describe_source(base)
 
 
 def _describe_source(source: SourceRef) -> str:

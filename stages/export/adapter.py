@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import DTypeLike
 from safetensors.numpy import load_file, save_file
 
-from stages.contract import ModelArtifact, SourceRef
+from stages.contract import ModelArtifact, SourceRef, StoredBase
 from stages.engine.data.tokenizer_save import save_tokenizer
 from stages.engine.models.opened import OpenedModel
 from stages.engine.models.peft import PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, peft_config, peft_weights
@@ -23,10 +23,10 @@ def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelA
     Raises:
         UserError: the model has no adapter, or one that PEFT has no place for.
     """
-    base, adapter = opened.artifact.base, opened.artifact.adapter
+    base, adapter = opened.base, opened.artifact.adapter
     if adapter is None:
         raise UserError(
-            f"{base.uri} has no adapter to export: train one, or export the whole model with format: merged"
+            f"{opened.checkpoint.path}: no adapter to export; train one, or export the whole model with format: merged"
         )
     tensors = {name: jnp.asarray(tensor) for name, tensor in load_file(opened.folder / adapter.file).items()}
     named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors)}
@@ -38,8 +38,10 @@ def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelA
     return ModelArtifact(base=base, adapter=adapter)
 
 
-def _published_name(base: SourceRef) -> tuple[str, str | None]:
-    """What other programs find the base by: the Hub's name and commit, or the source itself."""
+def _published_name(base: SourceRef | StoredBase) -> tuple[str, str | None]:
+    """What other programs find the base by: the Hub's name and commit, the source itself, or the stage that made it."""
+    if isinstance(base, StoredBase):
+        return f"{base.stage}-{base.key[:16]}/{base.output}", None
     if base.uri.startswith(HUB):
         return base.uri.removeprefix(HUB).partition("@")[0], base.digest.removeprefix("hf:")
     return base.uri, None

@@ -23,7 +23,7 @@ def write_merged(context: StageContext, folder: Path, model: LoadedModel, dtype:
     """
     checkpoint, weights = model.opened.checkpoint, _weights(context, model, dtype)
     save_hf(folder, checkpoint.family, checkpoint.arch, weights, model.opened.tokenizer, dtype=dtype)
-    return ModelArtifact(base=model.base, whole=True)
+    return ModelArtifact(base=model.opened.artifact.base, whole=True)
 
 
 def _weights(

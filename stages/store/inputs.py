@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from stages.contract import StoredInput
-from stages.errors import CorruptArtifactError
+from stages.contract import StoredBase, StoredInput
+from stages.errors import CorruptArtifactError, UserError
 from stages.store.conditional import ConditionalStore, CorruptObjectError
+from stages.store.layout import StagePaths
+from stages.store.manifest import claim_manifest
 
 
 def fetch_input(store: ConditionalStore, stored: StoredInput, target: Path) -> Path:
@@ -26,3 +28,22 @@ def fetch_input(store: ConditionalStore, stored: StoredInput, target: Path) -> P
             ) from error
         folder = local.parents[entry.path.count("/")]
     return folder
+
+
+def find_base(store: ConditionalStore, base: StoredBase) -> StoredInput:
+    """The output that an adapter was trained over.
+
+    Raises:
+        UserError: it is not in the store any more, or was made again with other bytes.
+    """
+    name = f"the base model of {base.stage} {base.key[:16]}, output '{base.output}',"
+    manifest = claim_manifest(store, StagePaths(base.stage, base.key))
+    if manifest is None or base.output not in manifest.outputs:
+        raise UserError(f"{name} that the adapter lies over is not in the store any more; run its stage again")
+    files = manifest.outputs[base.output]
+    if {entry.path: entry.crc32c for entry in files} != base.checksums:
+        raise UserError(
+            f"{name} was made again with other weights than the adapter was trained over; train the adapter again"
+        )
+    folder = manifest.output_folder(base.output)
+    return StoredInput(stage=base.stage, key=base.key, output=base.output, folder=folder, files=files)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from stages.contract import ARTIFACT_FILE, ExternalInput, ModelArtifact, StageContext
+from stages.contract import (
+    ARTIFACT_FILE,
+    ExternalInput,
+    ModelArtifact,
+    SourceRef,
+    StageContext,
+    StageInput,
+    StoredBase,
+    StoredInput,
+)
 from stages.engine.data.chat import Chat
 from stages.engine.data.gguf import open_gguf
 from stages.engine.data.gguf_tokenizer import tokenizer_from_gguf
@@ -24,12 +33,14 @@ class OpenedModel:
 
     Attributes:
         artifact: its description.
+        base: what an adapter over these weights names as its base.
         folder: where the adapter's file is, if it has one.
         checkpoint: the weights below an adapter.
         tokenizer: of the model; it may have no chat template.
     """
 
     artifact: ModelArtifact
+    base: SourceRef | StoredBase
     folder: Path
     checkpoint: Checkpoint
     tokenizer: Tokenizer
@@ -51,9 +62,23 @@ def open_model(context: StageContext, name: str = "model") -> OpenedModel:
         UserError: it is no model, or its files are missing, damaged or of no known family.
     """
     artifact, folder = _describe(context, name)
-    path = folder if artifact.whole else context.source_path(artifact.base)
-    checkpoint, tokenizer = _open(path)
-    return OpenedModel(artifact, folder, checkpoint, fit_vocabulary(tokenizer, checkpoint.arch.vocab_size))
+    checkpoint, tokenizer = _open(_weights_path(context, artifact, folder))
+    base = _as_base(context.input(name)) if artifact.whole else artifact.base
+    return OpenedModel(artifact, base, folder, checkpoint, fit_vocabulary(tokenizer, checkpoint.arch.vocab_size))
+
+
+def _weights_path(context: StageContext, artifact: ModelArtifact, folder: Path) -> Path:
+    if artifact.whole:
+        return folder
+    if isinstance(artifact.base, StoredBase):
+        return context.base_dir(artifact.base)
+    return context.source_path(artifact.base)
+
+
+def _as_base(given: StageInput) -> StoredBase:
+    assert isinstance(given, StoredInput)
+    checksums = {entry.path: entry.crc32c for entry in given.files}
+    return StoredBase(stage=given.stage, key=given.key, output=given.output, checksums=checksums)
 
 
 def _describe(context: StageContext, name: str) -> tuple[ModelArtifact, Path]:

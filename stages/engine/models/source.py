@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization, SourceRef, StageContext
+from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization, SourceRef, StageContext, StoredBase
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
 from stages.engine.models.axes import check_division, make_placement
@@ -32,9 +32,9 @@ class LoadedModel:
     lora: LoraConfig | None
 
     @property
-    def base(self) -> SourceRef:
-        """Where the base came from."""
-        return self.opened.artifact.base
+    def base(self) -> SourceRef | StoredBase:
+        """What an adapter over these weights names as its base."""
+        return self.opened.base
 
     @property
     def max_positions(self) -> int:
@@ -72,11 +72,6 @@ def load_trained_model(
     """
     opened = open_model(context, name)
     artifact, _ = opened.artifact, opened.chat
-    if artifact.whole:
-        raise UserError(
-            f"input `{name}` is a whole model that an earlier stage wrote; an adapter can be trained over a published "
-            f"base only, such as {artifact.base.uri}: copy it out with `temper fetch` and name the folder as the model"
-        )
     wanted = (config.lora, config.quantization)
     found = wanted if artifact.adapter is None else (lora_of(artifact.adapter), artifact.adapter.quantization)
     if found != wanted:
@@ -95,12 +90,12 @@ def check_length(model: LoadedModel, num_tokens: int) -> None:
     """
     if num_tokens > model.max_positions:
         raise UserError(
-            f"{model.base.uri}: the longest prompt and response take {num_tokens} tokens, more than the "
+            f"{model.opened.checkpoint.path}: the longest prompt and response take {num_tokens} tokens, more than the "
             f"{model.max_positions} of the model's context; shorten the responses or the prompts"
         )
 
 
-def write_model(folder: Path, base: SourceRef, adapter: Weights, config: TrainedModelConfig) -> None:
+def write_model(folder: Path, base: SourceRef | StoredBase, adapter: Weights, config: TrainedModelConfig) -> None:
     """Writes an adapter over its base as a model output; equal weights give equal bytes."""
     artifact = ModelArtifact(base=base, adapter=save_adapter(folder, adapter, config.lora, config.quantization))
     (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())

@@ -7,7 +7,7 @@ import pytest
 from made_stages import commit, paths_of
 
 from flows.cli import main
-from stages.contract import Adapter, DatasetArtifact, ExternalInput, ModelArtifact, SourceRef
+from stages.contract import Adapter, DatasetArtifact, ExternalInput, ModelArtifact, SourceRef, StoredBase
 from stages.store.aliases import AliasRecord, AliasTarget, set_alias
 from stages.store.local import LocalStore
 
@@ -66,6 +66,18 @@ def test_a_model_that_is_whole_tells_what_it_was_made_of(file: Path, capsys: pyt
     commit(LocalStore(file.parent / "store"), paths, [SFT], output="model", files={"artifact.json": whole})
     assert main(["lineage", str(file), paths.key]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "│  model: whole model made from hf://google/gemma@abc (hf:abc)"
+
+
+def test_an_adapter_over_a_whole_model_names_the_stage_that_made_it(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = StoredBase(stage="export", key="ef" * 32, output="model", checksums={})
+    adapter = Adapter(file="adapter.safetensors", rank=8, alpha=16.0, targets=("q_proj",))
+    model, paths = ModelArtifact(base=base, adapter=adapter).model_dump_json().encode(), paths_of("over")
+    commit(LocalStore(file.parent / "store"), paths, files={"artifact.json": model})
+    assert main(["lineage", str(file), paths.key]) == 0
+    shown = capsys.readouterr().out.splitlines()[1]
+    assert shown == "   checkpoint: adapter of rank 8 on base model of export efefefefefefefef"
 
 
 def test_descendants_of_a_source_are_listed_as_text_and_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

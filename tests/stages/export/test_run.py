@@ -135,7 +135,7 @@ def test_either_is_a_model_for_later_stages(trained: Trained, merged: Path, adap
         load_model(StageTrial(trained.folder, "evaluation", SCORING, {"model": given}).context())
         for given in (stored(trained.folder, merged), stored(trained.folder, adapter), trained.model)
     )
-    assert (whole.opened.artifact.whole, whole.base, whole.adapter) == (True, policy.base, {})
+    assert (whole.opened.artifact.whole, whole.opened.artifact.base, whole.adapter) == (True, policy.base, {})
     written = load_file(merged / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
     weights = split(bind(whole.frozen.graph, {}, whole.frozen.base), nnx.Param)[1]
     assert np.array_equal(weights["blocks.mlp.up_proj.kernel"][1], written.T)
@@ -149,7 +149,7 @@ def test_a_bare_base_can_be_exported_whole_but_has_no_adapter_to_export(tmp_path
     assert all(np.array_equal(written[name], tensor) for name, tensor in base.items())
     artifact = ModelArtifact.model_validate_json((folder / ARTIFACT_FILE).read_text())
     assert artifact.base == external(TINY).source
-    with pytest.raises(UserError, match=r"has no adapter.*format: merged"):
+    with pytest.raises(UserError, match=r"no adapter to export.*format: merged"):
         export(tmp_path, external(TINY), ExportConfig(format="adapter"))
 
 

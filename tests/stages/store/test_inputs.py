@@ -1,11 +1,12 @@
 from pathlib import Path
 
+import made_stages
 import pytest
 
-from stages.contract import StoredInput
-from stages.errors import CorruptArtifactError
+from stages.contract import StoredBase, StoredInput
+from stages.errors import CorruptArtifactError, UserError
 from stages.store.conditional import ConditionalStore, open_store
-from stages.store.inputs import fetch_input
+from stages.store.inputs import fetch_input, find_base
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.outputs import upload_output
 
@@ -64,3 +65,17 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(gcs_store_uri: str, tmp_pa
     (folder / "artifact.json").write_text("[]")
     fetch_input(store, committed, tmp_path / "cache")
     assert (folder / "artifact.json").read_text() == "{}"
+
+
+def test_a_base_is_found_by_its_stage_and_its_bytes(store: ConditionalStore) -> None:
+    paths = made_stages.paths_of("merged", "export")
+    manifest = made_stages.commit(store, paths, output="model", files={"weights": b"12", "config.json": b"{}"})
+    checksums = {entry.path: entry.crc32c for entry in manifest.outputs["model"]}
+    base = StoredBase(stage="export", key=paths.key, output="model", checksums=checksums)
+    found = find_base(store, base)
+    assert (found.files, found.folder) == (manifest.outputs["model"], manifest.output_folder("model"))
+    with pytest.raises(UserError, match="made again with other weights"):
+        find_base(store, base.model_copy(update={"checksums": checksums | {"weights": "00000000"}}))
+    for gone in (base.model_copy(update={"key": "ab" * 32}), base.model_copy(update={"output": "other"})):
+        with pytest.raises(UserError, match="is not in the store any more; run its stage again"):
+            find_base(store, gone)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_stages import PROVENANCE
 from stage_trial import TINY, StageTrial, external, stored
 
-from stages.contract import ARTIFACT_FILE, ModelArtifact, Quantization, StageInput
+from stages.contract import ARTIFACT_FILE, ModelArtifact, Quantization, StageInput, StoredBase, StoredInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights, bind, save_adapter
@@ -21,6 +22,8 @@ from stages.engine.models.weights.save import save_hf
 from stages.engine.rollout.config import SamplingConfig
 from stages.errors import UserError
 from stages.evaluation.config import EvaluationConfig
+from stages.store.manifest import Manifest
+from stages.store.records import write_record
 
 LORA = LoraConfig(rank=3, alpha=6)
 NF4 = Quantization(kind="nf4", tile_size=32)
@@ -133,16 +136,11 @@ def test_the_artifact_of_an_earlier_release_is_read(tmp_path: Path, tiny: Loaded
 
 def test_a_whole_model_of_an_earlier_stage_is_loaded_from_its_folder(tmp_path: Path, tiny: LoadedModel) -> None:
     model = load_model(trial(tmp_path, whole_model(tmp_path)).context())
-    assert model.base == tiny.base
+    assert model.opened.artifact.base == tiny.base
     assert model.adapter == {}
     embedding = bind(model.frozen.graph, {}, model.frozen.base).embed.embedding[...]
     original = bind(tiny.frozen.graph, tiny.adapter, tiny.frozen.base).embed.embedding[...]
     np.testing.assert_array_equal(embedding, 2 * original)
-
-
-def test_an_adapter_over_a_whole_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="copy it out with `temper fetch` and name the folder as the model"):
-        load_trained_model(trial(tmp_path, whole_model(tmp_path)).context(), adapted(), seed=0)
 
 
 def test_a_model_without_a_chat_template_loads_until_one_is_asked_for(tmp_path: Path) -> None:
@@ -172,3 +170,38 @@ def whole_model(folder: Path) -> StageInput:
     artifact = ModelArtifact(base=external(TINY).source, whole=True)
     (content / ARTIFACT_FILE).write_text(artifact.model_dump_json())
     return stored(folder, content)
+
+
+def test_an_adapter_over_a_whole_model_of_the_store_finds_that_model_again(tmp_path: Path, moved: Weights) -> None:
+    whole = whole_model(tmp_path)
+    assert isinstance(whole, StoredInput)
+    first = trial(tmp_path, whole)
+    model = load_trained_model(first.context(), adapted(), seed=0)
+    assert isinstance(model.base, StoredBase)
+    content = tmp_path / "over"
+    content.mkdir()
+    write_model(content, model.base, moved, adapted())
+
+    second = trial(tmp_path, stored(tmp_path, content))
+    with pytest.raises(UserError, match="is not in the store any more"):
+        load_model(second.context())
+    manifest = Manifest(
+        stage=whole.stage,
+        key=whole.key,
+        version=1,
+        attempt="000001-a",
+        epoch=1,
+        outputs={whole.output: whole.files},
+        numbers={},
+        inputs={},
+        created="2026-01-01T00:00:00+00:00",
+        seconds=1.0,
+        provenance=PROVENANCE,
+    )
+    shutil.copytree(tmp_path / "store" / whole.folder, tmp_path / "store" / manifest.output_folder(whole.output))
+    write_record(second.store, manifest.paths.manifest, manifest)
+    again = load_model(second.context())
+    assert again.base == model.base
+    assert all(np.array_equal(again.adapter[name], moved[name]) for name in moved)
+    embedding = bind(again.frozen.graph, again.adapter, again.frozen.base).embed.embedding[...]
+    np.testing.assert_array_equal(embedding, 2 * read_weights(open_checkpoint(TINY))["embed.embedding"])

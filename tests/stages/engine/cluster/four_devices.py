@@ -18,6 +18,7 @@ from stages.engine.cluster.placement import divide_rows, of_this_process, replic
 from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout, choose_layout
 from stages.engine.models.config import LoraConfig
+from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.lora import Frozen, Weights, attach_lora, split
 from stages.engine.models.weights.load import load_decoder
 from stages.engine.rollout.scoring import make_scorer
@@ -104,6 +105,24 @@ def test_rows_divided_over_devices_give_the_loss_and_gradient_of_one(
     np.testing.assert_allclose(found.loss.total, alone.loss.total, rtol=1e-6)
     assert float(found.loss.denominator) == float(alone.loss.denominator)
     for name, value in alone.weights.items():
+        np.testing.assert_allclose(found.weights[name], value, atol=5e-6 * np.abs(value).max(), err_msg=name)
+
+
+def test_devices_drop_what_one_drops(cluster: Cluster, model: Model) -> None:
+    def numbered(layout: Layout) -> NumberedBatch:
+        batch = layout.pack(EXAMPLES)
+        owners = layout.owners(slice(None), len(EXAMPLES), batch, 4)
+        return NumberedBatch(batch, TokenNumbers(np.full(len(owners), 3, np.int32), owners))
+
+    loss = make_sft_loss(model.frozen.graph, dropout=0.3, seed=5)
+    expected = make_gradient(loss)(model.adapter, model.frozen.base, numbered(Layout(0, len(EXAMPLES), 1, 4, 16)))
+    found = make_gradient(loss, cluster)(
+        replicate(cluster, model.adapter),
+        replicate(cluster, model.frozen.base),
+        divide_rows(cluster, numbered(layout_for(4, shared=True))),
+    )
+    np.testing.assert_allclose(found.loss.total, expected.loss.total, rtol=1e-6)
+    for name, value in expected.weights.items():
         np.testing.assert_allclose(found.weights[name], value, atol=5e-6 * np.abs(value).max(), err_msg=name)
 
 

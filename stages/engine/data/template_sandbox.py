@@ -58,9 +58,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, called: Callable[..., object], *values: object, **named: object) -> object:
         _check_time(context)
-        for value in (*values, *named.values()):
-            if isinstance(value, int) and abs(value) > MAX_CHARS:
-                raise SecurityError(f"the number {value} is too large")
+        if isinstance(called, BuiltinMethodType) and isinstance(called.__self__, str):
+            _check_widths(values)
         return _bounded(super().call(context, called, *values, **named))
 
     def wrap_str_format(self, value: object) -> Callable[..., str] | None:
@@ -109,6 +108,13 @@ def _check_time(context: Context) -> None:
 def _check_times(value: object, times: object) -> None:
     if isinstance(value, str | list | tuple) and isinstance(times, int) and len(value) * times > MAX_CHARS:
         raise SecurityError(f"it repeats a value {times} times")
+
+
+def _check_widths(values: Iterable[object]) -> None:
+    """Of a text's own methods, some of which fill it up, as `center`."""
+    for value in values:
+        if isinstance(value, int) and value > MAX_CHARS:
+            raise SecurityError(f"the width {value} is too large")
 
 
 def _check_form(form: str) -> None:

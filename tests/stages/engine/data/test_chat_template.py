@@ -87,7 +87,7 @@ def test_generation_blocks_are_found_and_leave_no_trace() -> None:
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
         (DOUBLED.replace("?", "~"), "builds a value of more than 16777216"),
         (DOUBLED.replace("?", "+"), "builds a value of more than 16777216"),
-        ("{{ 'a'.center(100000000) }}", "the number 100000000 is too large"),
+        ("{{ 'a'.center(100000000) }}", "the width 100000000 is too large"),
         ("{{ '%100000000d' % 1 }}", "fills a value up to a width"),
         ("{{ '{:>100000000}'.format(1) }}", "fills a value up to a width"),
         ("{{ lipsum(9) }}", "'lipsum' is undefined"),
@@ -116,6 +116,11 @@ def test_a_template_that_runs_on_and_on_is_stopped(source: str, monkeypatch: pyt
     monkeypatch.setattr(template_sandbox, "MAX_SECONDS", 0.1)
     with pytest.raises(UserError, match=r"runs for more than 0.1 seconds|calls itself without end"):
         render(source)
+
+
+def test_large_numbers_are_values_like_others() -> None:
+    source = "{% macro m(v) %}{{ v | tojson }}{% endmacro %}{{ m(1767225600000) }} {{ 4294967295 + 1 }}"
+    assert render(source) == "1767225600000 4294967296"
 
 
 def test_a_watched_loop_has_all_that_a_loop_has() -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from stages.engine.cluster.axes import constrain
 from stages.engine.data.batching import ROOT
 from stages.engine.models.architecture import Architecture
+from stages.engine.models.fused_attention import masked_attention
 from stages.engine.models.norm import RmsNorm
 from stages.engine.models.rope import Rope, rotate
 from stages.engine.models.tokens import along_one_axis
@@ -85,6 +86,8 @@ def within_window(parts: Sequence[Part], positions: Int[Array, "B T"], window: I
 def attend_parts(q_BTNH: Float[Array, "B T N H"], parts: Sequence[Part], scoring: Scoring) -> Float[Array, "B T N H"]:
     """Softmax attention over all parts together, as if their keys stood in one sequence; a part may be empty."""
     parts = [part for part in parts if part.key.shape[1]]
+    if len(parts) == 1 and parts[0].key.shape[0] == q_BTNH.shape[0] and scoring.soft_cap is None:
+        return masked_attention(q_BTNH, parts[0].key, parts[0].value, parts[0].mask, scoring.scale)
     masked = [jnp.where(part.mask[:, None, None], _scores(q_BTNH, part.key, scoring), MASKED) for part in parts]
     weights = jax.nn.softmax(jnp.concatenate(masked, axis=-1), axis=-1).astype(q_BTNH.dtype)
     ends = list(accumulate(part.key.shape[1] for part in parts))

@@ -27,6 +27,7 @@ def test_the_config_says_how_the_product_is_scaled() -> None:
     entries = json.loads(peft_config(lora, "org/name").model_dump_json())
     assert entries == {
         "base_model_name_or_path": "org/name",
+        "revision": None,
         "r": 4,
         "lora_alpha": 8.0,
         "use_rslora": True,

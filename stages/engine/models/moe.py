@@ -50,14 +50,16 @@ def mix(x_ND: Float[Array, "N D"], routing: Routing, kernels: Kernels, activatio
     chosen, (count, *_) = routing.experts.reshape(-1), kernels.gate.shape
     order = jnp.argsort(chosen, stable=True)
     sizes = jnp.bincount(chosen, length=count)
+    # What stands in rows beyond all groups, and in their derivatives, is up to the device's kernel.
+    grouped = (chosen[order] < count)[:, None]
 
     def each(x_MD: Float[Array, "M D"], kernel: Float[Array, "E D F"]) -> Float[Array, "M F"]:
         return jax.lax.ragged_dot(x_MD, kernel.astype(x_MD.dtype), sizes)
 
-    x_MD = x_ND[order // routing.experts.shape[-1]]
+    x_MD = jnp.where(grouped, x_ND[order // routing.experts.shape[-1]], 0)
     out = each(ACTIVATIONS[activation](each(x_MD, kernels.gate)) * each(x_MD, kernels.up), kernels.down)
     # Back in the order of tokens, so that a token's experts are added in one order whatever else is in the batch.
-    by_token = jnp.zeros_like(out).at[order].set(out, unique_indices=True)
+    by_token = jnp.zeros_like(out).at[order].set(jnp.where(grouped, out, 0), unique_indices=True)
     weighted = by_token.reshape(*routing.weights.shape, -1) * routing.weights[..., None].astype(out.dtype)
     return jnp.sum(weighted, axis=1)
 

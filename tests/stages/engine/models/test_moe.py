@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array
 
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings
-from stages.engine.models.moe import MixtureOfExperts, route
+from stages.engine.models.moe import Kernels, MixtureOfExperts, Routing, mix, route
 
 EXPERTS = Experts(count=5, per_token=2, hidden=6, normalized=True)
 ARCH = Architecture(
@@ -50,6 +50,41 @@ def by_loop(mixture: MixtureOfExperts, x: np.ndarray) -> np.ndarray:
 def test_a_token_gets_the_weighted_sum_of_its_best_experts(mixture: MixtureOfExperts) -> None:
     expected = np.array([[by_loop(mixture, token) for token in row] for row in X])
     np.testing.assert_allclose(mixture(jnp.asarray(X)), expected, atol=1e-5)
+
+
+def test_what_a_device_leaves_in_rows_of_no_expert_reaches_neither_sum_nor_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = jax.lax.ragged_dot
+
+    @jax.custom_vjp
+    def careless(x: Array, kernel: Array, sizes: Array) -> Array:
+        rows = jnp.arange(len(x)) < jnp.sum(sizes)
+        return jnp.where(rows[:, None], plain(x, kernel, sizes), jnp.nan)
+
+    def forward(x: Array, kernel: Array, sizes: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        return careless(x, kernel, sizes), (x, kernel, sizes)
+
+    def backward(kept: tuple[Array, Array, Array], out: Array) -> tuple[Array, Array, None]:
+        x, kernel, sizes = kept
+        rows = (jnp.arange(len(x)) < jnp.sum(sizes))[:, None]
+        to_x, to_kernel = jax.vjp(lambda x, kernel: plain(x, kernel, sizes), jnp.where(rows, x, 0), kernel)[1](
+            jnp.where(rows, out, 0)
+        )
+        return jnp.where(rows, to_x, jnp.nan), to_kernel, None
+
+    careless.defvjp(forward, backward)
+    kernels = Kernels(*(jax.random.normal(jax.random.key(at), shape) for at, shape in enumerate(3 * [(2, 4, 4)])))
+    routing = Routing(jnp.array([[0, 2], [2, 2], [2, 1]]), jnp.full((3, 2), 0.5))
+
+    def total(x: Array, kernels: Kernels) -> Array:
+        return jnp.sum(mix(x, routing, kernels, "silu") ** 2)
+
+    x = jax.random.normal(jax.random.key(9), (3, 4))
+    expected = jax.value_and_grad(total, argnums=(0, 1))(x, kernels)
+    monkeypatch.setattr(jax.lax, "ragged_dot", careless)
+    found = jax.value_and_grad(total, argnums=(0, 1))(x, kernels)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6), found, expected)
 
 
 def test_weights_may_be_those_of_all_experts() -> None:

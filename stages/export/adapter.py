@@ -13,6 +13,7 @@ from stages.engine.models.opened import OpenedModel
 from stages.engine.models.peft import PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, peft_config, peft_weights
 from stages.engine.models.source import lora_of
 from stages.errors import UserError
+from stages.export.limits import check_range
 
 HUB = "hf://"
 
@@ -21,14 +22,21 @@ def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelA
     """Writes PEFT's two files and the tokenizer, and beside them the adapter's own file as it is.
 
     Raises:
-        UserError: the model has no adapter, or one that PEFT has no place for.
+        UserError: the model has no adapter, or one that PEFT has no place for or the type no values.
     """
     base, adapter = opened.base, opened.artifact.adapter
     if adapter is None:
         raise UserError(
             f"{opened.checkpoint.path}: no adapter to export; train one, or export the whole model with format: merged"
         )
+    if opened.checkpoint.text_part:
+        raise UserError(
+            f"{opened.checkpoint.path}: this base is one of text and images, whose layers PEFT knows by other names; "
+            "export the text model as a whole with format: merged"
+        )
     tensors = {name: jnp.asarray(tensor) for name, tensor in load_file(opened.folder / adapter.file).items()}
+    for name, tensor in tensors.items():
+        check_range(name, tensor, dtype)
     named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors)}
     save_file(named, folder / PEFT_WEIGHTS_FILE, {"format": "pt"})
     config = peft_config(lora_of(adapter), *_published_name(base))

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float
+from jaxtyping import DTypeLike, Float
 
 from stages.contract import ModelArtifact, StageContext
 from stages.engine.models.merge import merged_weights
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.weights.save import save_hf
-from stages.errors import PreemptedError, UserError
+from stages.errors import PreemptedError
+from stages.export.limits import check_range
 
 
 def write_merged(context: StageContext, folder: Path, model: LoadedModel, dtype: DTypeLike) -> ModelArtifact:
     """Writes weight after weight, and a beat for each.
 
     Raises:
-        UserError: a weight is too large for the type.
+        UserError: a weight is too large for the type, or holds what is no number.
         PreemptedError: the stage was asked to stop.
     """
     checkpoint, weights = model.opened.checkpoint, _weights(context, model, dtype)
@@ -37,13 +37,5 @@ def _weights(
         if context.should_stop():
             raise PreemptedError(f"stopped after {done} of {total} weights; they are written again")
         context.beat(done, total, {})
-        _check_range(path, weight, dtype)
+        check_range(path, weight, dtype)
         yield path, np.asarray(weight)
-
-
-def _check_range(path: str, weight: Float[Array, "..."], dtype: DTypeLike) -> None:
-    largest, limit = float(jnp.abs(weight).max()), float(jnp.finfo(dtype).max)
-    if largest > limit:
-        raise UserError(
-            f"{path}: values reach {largest:.6g} and {jnp.dtype(dtype)} ends at {limit:.6g}; choose bfloat16"
-        )

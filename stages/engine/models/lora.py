@@ -198,7 +198,8 @@ def load_adapter(path: Path, shapes: Weights) -> Weights:
     """Reads an adapter of the given names and shapes.
 
     Raises:
-        UserError: the file holds no tensors, or some are missing, unknown or of another shape; all are named.
+        UserError: the file holds no tensors, or some are missing, unknown, of another shape or hold what is no number;
+            all are named.
     """
     try:
         tensors = load_file(path)
@@ -211,6 +212,7 @@ def load_adapter(path: Path, shapes: Weights) -> Weights:
         for name, value in shapes.items()
         if name in tensors and tensors[name].shape != value.shape
     ]
+    problems += [f"{name} holds NaN or infinite values" for name in tensors if not np.isfinite(tensors[name]).all()]
     if problems:
         raise UserError(f"{path}: " + "; ".join(problems))
     return {name: jnp.asarray(tensors[name]) for name in shapes}

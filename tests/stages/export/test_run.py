@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,10 +17,12 @@ from stage_trial import TINY, StageTrial, StopAfter, Trained, external, stored
 from stages.contract import ARTIFACT_FILE, ModelArtifact, SourceRef, StageInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.lora import bind, split
+from stages.engine.models.opened import open_model
 from stages.engine.models.source import load_model
 from stages.engine.rollout.config import SamplingConfig
 from stages.errors import PreemptedError, UserError
 from stages.evaluation.config import EvaluationConfig
+from stages.export.adapter import write_adapter
 from stages.export.config import ExportConfig
 
 SCALE = 16 / 8
@@ -170,6 +174,38 @@ def test_a_weight_beyond_the_range_of_a_type_is_named(own_base: Path, tmp_path: 
     save_file(weights, own_base / "model.safetensors")
     with pytest.raises(UserError, match=r"norm.scale: values reach 100000 and float16 ends at 65504"):
         export(tmp_path, external(own_base), ExportConfig(dtype="float16"))
+
+
+def test_an_adapter_over_the_text_part_of_a_model_of_text_and_images_is_refused(trained: Trained) -> None:
+    trial = StageTrial(trained.folder, "export", ExportConfig(), {"model": trained.model})
+    opened = open_model(trial.context())
+    opened = replace(opened, checkpoint=replace(opened.checkpoint, text_part=True))
+    with pytest.raises(UserError, match=r"text and images.*format: merged"):
+        write_adapter(trained.folder, opened, np.float32)
+
+
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_an_adapter_that_is_no_number_is_never_written(
+    trained: Trained, tmp_path: Path, form: Literal["adapter", "merged"]
+) -> None:
+    with pytest.raises(UserError, match=r"blocks\.mlp\.up_proj\.kernel_lora_b.* NaN or infinite values"):
+        export(tmp_path, changed(trained, tmp_path, float("nan")), ExportConfig(format=form))
+
+
+def test_an_adapter_beyond_the_range_of_a_type_is_named(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"up_proj.kernel_lora_b: values reach 100000 and float16 ends at 65504"):
+        export(tmp_path, changed(trained, tmp_path, 1e5), ExportConfig(format="adapter", dtype="float16"))
+
+
+def changed(trained: Trained, tmp_path: Path, value: float) -> StageInput:
+    """The trained policy with one other value in its adapter."""
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(trained.outputs["checkpoint"], checkpoint)
+    tensors = load_file(checkpoint / "adapter.safetensors")
+    tensors["blocks.mlp.up_proj.kernel_lora_b"][1, 0, 0] = value
+    (checkpoint / "adapter.safetensors").unlink()
+    save_file(tensors, checkpoint / "adapter.safetensors")
+    return stored(tmp_path, checkpoint)
 
 
 def test_it_stops_between_weights_when_asked_to(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Checkpoint:
         pieces: of each weight of the decoder, by its path.
         read: writes some rows of a piece into an array of float32 or bfloat16, in the layout of files.
         problems: what is wrong with it beyond names and shapes.
+        text_part: whether other programs see it within a model of text and images.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Checkpoint:
     pieces: Mapping[str, Sequence[Piece]]
     read: Callable[[Piece, slice, np.ndarray], None]
     problems: Sequence[str] = ()
+    text_part: bool = False
 
 
 def is_kernel(path: str) -> bool:

@@ -49,7 +49,7 @@ def open_hf(folder: Path) -> Checkpoint:
         UserError: a file is missing or damaged (all are named), or the config is not understood.
     """
     paths = _weight_files(folder)
-    family, config = _read_config(folder / CONFIG_FILE)
+    family, config, text_part = _read_config(folder / CONFIG_FILE)
     try:
         arch = family.from_hf(Fields(config))
     except ValueError as error:
@@ -72,7 +72,7 @@ def open_hf(folder: Path) -> Checkpoint:
         copy_values(tensor.file.rows(tensor.name, rows), out)
 
     shapes = {name: tensor.file.tensors[tensor.name].shape for name, tensor in stored.items()}
-    return Checkpoint(folder, family, arch, shapes, pieces, read, problems)
+    return Checkpoint(folder, family, arch, shapes, pieces, read, problems, text_part)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -94,20 +94,21 @@ def _weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _read_config(path: Path) -> tuple[Family, Mapping[str, object]]:
+def _read_config(path: Path) -> tuple[Family, Mapping[str, object], bool]:
+    """The family, its entries, and whether they are those of a text part."""
     config = _read_object(path)
-    kind = config.get("model_type")
-    if kind == "gemma3":
+    kind, quantised = config.get("model_type"), config.get("quantization_config")
+    text_part = kind == "gemma3"
+    if text_part:
         text = config.get("text_config")
         kind, config = "gemma3_text", text if isinstance(text, dict) else {}
     family = FAMILIES.get(str(kind))
     if family is None:
         raise UserError(f"{path}: model_type {kind!r} is not supported; supported are {', '.join(FAMILIES)}")
-    quantised = config.get("quantization_config")
     if isinstance(quantised, dict):
         how = quantised.get("quant_method", "a method that it does not name")
         raise UserError(f"{path}: weights are quantised by {how}; take the model's plain files, or a .gguf file")
-    return family, config
+    return family, config, text_part
 
 
 def _read_object(path: Path) -> Mapping[str, object]:

@@ -118,6 +118,13 @@ def test_an_adapter_of_another_rank_or_other_targets_is_refused_with_every_name(
         load_adapter(tmp_path / descriptor.file, moved | {"blocks.norm.kernel_lora_b": jnp.zeros(1)})
 
 
+def test_an_adapter_with_values_that_are_no_numbers_is_refused(tmp_path: Path, moved: Weights) -> None:
+    name = "blocks.mlp.up_proj.kernel_lora_b"
+    descriptor = save_adapter(tmp_path, moved | {name: moved[name].at[1, 0, 0].set(jnp.nan)}, LORA)
+    with pytest.raises(UserError, match=r"adapter\.safetensors: blocks\.mlp\.up_proj\.kernel_lora_b holds NaN or inf"):
+        load_adapter(tmp_path / descriptor.file, moved)
+
+
 def test_a_file_that_holds_no_tensors_is_refused(tmp_path: Path, moved: Weights) -> None:
     path = tmp_path / "adapter.safetensors"
     path.write_bytes(b"no tensors")

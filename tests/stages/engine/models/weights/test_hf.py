@@ -140,6 +140,7 @@ def test_the_text_part_of_a_gemma_3_with_images_is_a_text_model(folder: Path, ol
     save_file(renamed | image, folder / "model.safetensors")
     found = load_decoder(folder)
     assert found.arch == plain.arch
+    assert open_hf(folder).text_part
     for one, other in zip(nnx.state(found).flat_state(), nnx.state(plain).flat_state(), strict=True):
         np.testing.assert_array_equal(one[1].get_value(), other[1].get_value())
 
@@ -162,6 +163,9 @@ def test_quantised_folders_are_refused_in_words(folder: Path, tensors: Tensors) 
     config = json.loads((folder / "config.json").read_text())
     write_config(folder, config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     with pytest.raises(UserError, match="weights are quantised by gptq"):
+        load_decoder(folder)
+    write_config(folder, {"model_type": "gemma3", "text_config": {}, "quantization_config": {"quant_method": "awq"}})
+    with pytest.raises(UserError, match="weights are quantised by awq"):
         load_decoder(folder)
 
 

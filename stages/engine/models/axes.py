@@ -10,12 +10,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Shard
 from jax.tree_util import DictKey, KeyPath
 from jaxtyping import Array, Shaped
 
+from stages.contract import Quantization
 from stages.engine.cluster.axes import Dim, spec_of
 from stages.engine.cluster.mesh import WHOLE, Cluster, divided
 from stages.engine.cluster.placement import place
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.lora import Weights
 from stages.engine.models.paths import dotted
+from stages.engine.models.quantise import converters
 from stages.engine.models.transformer import Cells, Decoder
 from stages.errors import UserError
 
@@ -48,12 +50,18 @@ def weight_spec(mesh: Mesh | AbstractMesh, name: str, shape: tuple[int, ...]) ->
     Raises:
         UserError: a dimension does not divide evenly.
     """
+    dims = _dims(name, len(shape))
+    return spec_of(mesh, name, shape, dims) if dims else WHOLE
+
+
+def _dims(name: str, ndim: int) -> tuple[Dim | None, ...]:
+    """Names of a weight's dimensions; none for one that is not divided."""
     dims = DIMS.get(".".join(name.removesuffix(".array.qvalue").removesuffix(".array.scale").split(".")[-2:]))
     if dims is None:
-        return WHOLE
-    stacked = len(shape) - len(dims)
+        return ()
+    stacked = ndim - len(dims)
     before: tuple[Dim | None, ...] = (None, "experts") if stacked == 2 else (None,) * stacked
-    return spec_of(mesh, name, shape, (*before, *dims))
+    return (*before, *dims)
 
 
 def make_placement(cluster: Cluster) -> Placement | None:
@@ -64,11 +72,11 @@ def make_placement(cluster: Cluster) -> Placement | None:
     return lambda name, shape: NamedSharding(mesh, weight_spec(mesh, name, shape))
 
 
-def check_division(cluster: Cluster, arch: Architecture) -> None:
+def check_division(cluster: Cluster, arch: Architecture, quantization: Quantization | None = None) -> None:
     """Checks that a decoder can be divided over the devices, before its weights are read.
 
     Raises:
-        UserError: heads, or a dimension of a weight, do not divide evenly; all are named.
+        UserError: heads, a dimension of a weight, or tiles that share a scale do not divide evenly; all are named.
     """
     mesh = cluster.mesh
     if mesh is None:
@@ -81,9 +89,15 @@ def check_division(cluster: Cluster, arch: Architecture) -> None:
         if count % tensor
     ]
     shapes = nnx.split(nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0))))[1]
+    in_tiles = converters(arch, quantization) if quantization else {}
     for path, leaf in shapes.flat_state():
+        name, shape = dotted(path), leaf.get_value().shape
         try:
-            weight_spec(mesh, dotted(path), leaf.get_value().shape)
+            weight_spec(mesh, name, shape)
+            if quantization and name in in_tiles:
+                layers, inputs, outputs = shape
+                tiles = f"{name} in tiles of {quantization.tile_size}"
+                spec_of(mesh, tiles, (layers, inputs // quantization.tile_size, outputs), _dims(name, 3))
         except UserError as error:
             problems.append(str(error))
     if problems:

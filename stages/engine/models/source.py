@@ -74,7 +74,7 @@ def load_trained_model(
     artifact, _ = opened.artifact, opened.chat
     wanted = (config.lora, config.quantization)
     found = wanted if artifact.adapter is None else (lora_of(artifact.adapter), artifact.adapter.quantization)
-    if found != wanted:
+    if _by_name(*found) != _by_name(*wanted):
         raise UserError(
             f"input `{name}` has an adapter with {_words(*found)}; `model` asks for {_words(*wanted)}. "
             "Use the same section in both stages, or start from a base without an adapter"
@@ -101,6 +101,11 @@ def write_model(folder: Path, base: SourceRef | StoredBase, adapter: Weights, co
     (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())
 
 
+def _by_name(lora: LoraConfig, how: Quantization | None) -> tuple[LoraConfig, Quantization | None]:
+    """The same for settings that name the same layers in another order."""
+    return lora.model_copy(update={"targets": tuple(sorted(lora.targets))}), how
+
+
 def _words(lora: LoraConfig, how: Quantization | None) -> str:
     stabilised = ", rank-stabilized," if lora.scaling == "rank_stabilized" else ""
     over = f" over a base in {how.kind} with tiles of {how.tile_size}" if how else ""
@@ -120,7 +125,7 @@ def _load(
     cluster: Cluster = ALONE,
 ) -> LoadedModel:
     arch, placement = opened.checkpoint.arch, make_placement(cluster)
-    check_division(cluster, arch)
+    check_division(cluster, arch, quantization)
     if lora is None:
         model = load_weights(opened.checkpoint, placement=placement)
     else:

@@ -248,6 +248,13 @@ def test_a_model_that_cannot_be_divided_so_is_refused_as_it_is_loaded(
         load_trained_model(trial.context(), TRAINED, 0, all_devices(MeshConfig(tensor=tensor)))
 
 
+def test_tiles_that_cannot_be_divided_so_are_refused_before_weights_are_read(tmp_path: Path) -> None:
+    trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
+    config = TRAINED.model_copy(update={"quantization": Quantization(kind="int8", tile_size=32)})
+    with pytest.raises(UserError, match=r"q_proj.kernel in tiles of 32: .* `embed` of 2 .* mesh.fsdp = 8; .*up_proj"):
+        load_trained_model(trial.context(), config, 0, all_devices(MESHES["fsdp"]))
+
+
 def test_a_model_is_loaded_straight_to_the_devices_that_share_it(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     cluster = all_devices(MESHES["fsdp"])

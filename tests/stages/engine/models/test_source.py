@@ -68,6 +68,14 @@ def test_training_goes_on_with_the_adapter_of_the_input(tmp_path: Path, checkpoi
     assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
 
 
+def test_layers_may_be_named_in_another_order_than_before(
+    tmp_path: Path, checkpoint: StageInput, moved: Weights
+) -> None:
+    config = adapted(targets=("down_proj", "up_proj", "gate_proj", "o_proj", "v_proj", "k_proj", "q_proj"))
+    loaded = load_trained_model(trial(tmp_path, checkpoint).context(), config, seed=0)
+    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+
+
 def test_a_fresh_adapter_is_that_of_its_seed(tmp_path: Path, tiny: LoadedModel) -> None:
     same, other = (load_trained_model(trial(tmp_path, external(TINY)).context(), adapted(), seed) for seed in (1, 2))
     assert all(np.array_equal(same.adapter[name], tiny.adapter[name]) for name in tiny.adapter)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, DTypeLike, Int
 
 from stages.engine.models.architecture import Architecture
 from stages.engine.models.attention import KeyValue, Part
@@ -25,10 +25,10 @@ class Cache(NamedTuple):
     response: KeyValue
 
 
-def empty_key_value(arch: Architecture, rows: int, length: int) -> KeyValue:
+def empty_key_value(arch: Architecture, rows: int, length: int, dtype: DTypeLike) -> KeyValue:
     """Room for `length` tokens of each row."""
     shape = (arch.num_layers, rows, length, arch.num_kv_heads, arch.head_size)
-    return KeyValue(jnp.zeros(shape), jnp.zeros(shape))
+    return KeyValue(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
 
 def write_response(cache: Cache, new: KeyValue, step: Int[Array, ""]) -> Cache:

@@ -51,13 +51,14 @@ def first_tokens(model: Decoder, prefilled: Prefilled, draw: Draw) -> DecodeStat
     rows, max_response_tokens = draw.uniforms.shape
     logits = jnp.repeat(model.logits(prefilled.last_hidden), rows // prefilled.last_hidden.shape[0], axis=0)
     tokens, logprobs = sample_tokens(logits, draw.uniforms[:, 0], draw.temperature)
+    room = empty_key_value(model.arch, rows, max_response_tokens, prefilled.rest.key.dtype)
     return DecodeState(
         step=jnp.int32(1),
         tokens=jnp.zeros((rows, max_response_tokens), jnp.int32).at[:, 0].set(tokens),
         logprobs=jnp.zeros((rows, max_response_tokens)).at[:, 0].set(logprobs),
         lengths=jnp.ones(rows, jnp.int32),
         ended=jnp.isin(tokens, draw.end_tokens),
-        cache=Cache(prefilled.prefix, prefilled.rest, empty_key_value(model.arch, rows, max_response_tokens)),
+        cache=Cache(prefilled.prefix, prefilled.rest, room),
     )
 
 

@@ -51,7 +51,7 @@ def prefill(model: Decoder, prompts: Prompts) -> Prefilled:
 
 def _prefill_prefix(model: Decoder, prefix: Int[Array, " S"]) -> KeyValue:
     if not prefix.shape[0]:
-        return empty_key_value(model.arch, 1, 0)
+        return empty_key_value(model.arch, 1, 0, model.embed.embedding[...].dtype)
     causal = jnp.tri(prefix.shape[0], dtype=bool)[None]
     positions = jnp.arange(prefix.shape[0])[None]
     return model(prefix[None], positions, look_at_tokens(causal, positions))[1]

@@ -148,7 +148,7 @@ def test_tokens_decoded_one_by_one_have_the_logits_of_the_whole(frozen: Frozen, 
         lengths = jnp.full(len(rows), length)
         # The rows begin alike here, as prompts of one dataset do: the first one's beginning stands for all.
         read = prefill(decoder, Prompts(jnp.asarray(rows[0][:prefix]), jnp.asarray(rest), lengths))
-        cache = Cache(read.prefix, read.rest, empty_key_value(decoder.arch, len(rows), steps))
+        cache = Cache(read.prefix, read.rest, empty_key_value(decoder.arch, len(rows), steps, read.rest.key.dtype))
         found = []
         for step in range(steps):
             positions = jnp.full((len(rows), 1), prefix + length + step)

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from stages.engine.data.batching import Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.attention import tree_mask
 from stages.engine.models.cache import look_at_tokens
-from stages.engine.models.lora import Weights, bind
+from stages.engine.models.lora import Frozen, Weights, bind
 from stages.engine.models.source import LoadedModel
-from stages.engine.models.transformer import Cells
+from stages.engine.models.transformer import Cells, Decoder
 from stages.engine.rollout.config import SamplingConfig
 from stages.engine.rollout.native.sampler import NativeSampler, Responses
 from stages.engine.rollout.scoring import make_scorer
@@ -178,3 +179,17 @@ def test_at_temperature_zero_steps_are_alike(make_sampler: MakeSampler, moved: W
     sampler = make_sampler(temperature=0.0, ends=frozenset({258}))
     one, other = (sampler.sample(moved, PROMPTS, rows, step) for rows, step in ((range(5), 0), (range(5, 10), 3)))
     assert one.tokens == other.tokens
+
+
+def test_a_model_in_bfloat16_is_sampled_in_it(tiny: LoadedModel) -> None:
+    base = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tiny.frozen.base)
+    graph, _ = nnx.split(nnx.eval_shape(lambda: Decoder(tiny.opened.checkpoint.arch, rngs=nnx.Rngs(0))))
+    config = SamplingConfig(temperature=0.0, max_response_tokens=3)
+    arguments = {"group_size": 1, "micro_batch": 5, "prompts": PROMPTS, "seed": 0}
+    exact, short = (
+        NativeSampler(Frozen(graph, weights), frozenset({258}), config, **arguments).sample({}, PROMPTS, range(5), 0)
+        for weights in (tiny.frozen.base, base)
+    )
+    same = [first[0][:1] == second[0][:1] for first, second in zip(exact.tokens, short.tokens, strict=True)]
+    assert sum(same) >= 4
+    np.testing.assert_allclose(short.logprobs[same, 0, 0], exact.logprobs[same, 0, 0], atol=0.1)

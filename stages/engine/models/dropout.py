@@ -1,5 +1,6 @@
 """Dropout in adapters: masks that follow from what a token is, not from where or with what it is computed."""
 
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -66,12 +67,16 @@ def dropout_noise(x: Float[Array, "*N D"], keys: Key[Array, "B T"], rate: float,
     """
     keys = keys.reshape(x.shape[:-1])
     keys = _fold_in(keys, jnp.full(keys.shape, crc32(module.encode()), jnp.uint32))
-    draw = jax.random.bernoulli
+    draw = partial(jax.random.bernoulli, p=1 - rate, shape=x.shape[-1:])
     for _ in keys.shape:
-        draw = jax.vmap(draw, in_axes=(0, None, None))
-    kept = draw(keys, 1 - rate, x.shape[-1:])
+        draw = jax.vmap(draw)
+    kept = draw(keys)
     return x * jnp.where(kept, rate / (1 - rate), -1.0).astype(x.dtype)
 
 
 def _fold_in(keys: Key[Array, "..."], numbers: Integer[Array, "..."]) -> Key[Array, "..."]:
-    return jax.vmap(jax.random.fold_in)(keys.ravel(), numbers.ravel()).reshape(keys.shape)
+    fold = jax.random.fold_in
+    # Axis by axis: devices that share rows and tokens could not share them along one axis.
+    for _ in keys.shape:
+        fold = jax.vmap(fold)
+    return fold(keys, numbers)

@@ -22,6 +22,7 @@ from stages.engine.data.layout import Layout
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings, Window
 from stages.engine.models.axes import base_of_this_process, make_placement, place_weights
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
+from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, attach_lora, split
 from stages.engine.models.paths import dotted
@@ -107,6 +108,14 @@ def packed(cluster: Cluster) -> Batch:
     return divide_rows(cluster, Layout(0, len(EXAMPLES) // shares, 1, 4, 16, shares).pack(EXAMPLES))
 
 
+def numbered(cluster: Cluster) -> NumberedBatch:
+    """With a group in each row, of which only the first token is everybody's."""
+    batch = packed(cluster)
+    owners = np.where(batch.positions < 1, 0, np.arange(1, len(EXAMPLES) + 1)[:, None]).astype(np.int32)
+    numbers = TokenNumbers(np.full(len(owners), 3, np.int32), owners)
+    return NumberedBatch(batch, divide_rows(cluster, numbers))
+
+
 def step(arch: Architecture, cluster: Cluster) -> tuple[Gradient, Applied]:
     graph, weights = graph_and_weights(arch)
 
@@ -160,16 +169,16 @@ def placed(cluster: Cluster, base: Cells) -> Cells:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
-def test_an_adapter_over_a_divided_base_in_few_bits_gets_the_gradient_of_one_device(
+def test_an_adapter_with_dropout_over_a_divided_base_in_few_bits_gets_the_gradient_of_one_device(
     kind: Literal["nf4", "int8"],
 ) -> None:
     model, cluster = Decoder(LLAMA, rngs=nnx.Rngs(0)), all_devices(MESHES["three axes"])
     attach_lora(model, LoraConfig(rank=4, alpha=4), 3, Quantization(kind=kind, tile_size=8))
     frozen, fresh = split(model)
     adapter = {name: value + 0.03 for name, value in fresh.items()}
-    loss, base = make_sft_loss(frozen.graph), placed(cluster, frozen.base)
-    expected = make_gradient(loss)(adapter, frozen.base, packed(ALONE))
-    found = make_gradient(loss, cluster)(place_weights(cluster, adapter), base, packed(cluster))
+    loss, base = make_sft_loss(frozen.graph, dropout=0.3, seed=5), placed(cluster, frozen.base)
+    expected = make_gradient(loss)(adapter, frozen.base, numbered(ALONE))
+    found = make_gradient(loss, cluster)(place_weights(cluster, adapter), base, numbered(cluster))
     np.testing.assert_allclose(found.loss.total, expected.loss.total, rtol=RTOL)
     assert_close(found.weights, expected.weights)
     quantised = [leaf.get_value() for path, leaf in base.flat_state() if path[-1] == "qvalue"]

@@ -2,7 +2,8 @@
 
 Logits exist for a chunk of tokens at a time. The forward pass that is differentiated keeps, for each token, the
 derivative of its log-probability by its hidden state, which is all that a frozen output matrix asks of the backward
-pass. The gradient of the matrix computes logits again, chunk by chunk, and is compiled only where something reads it.
+pass. The gradient of the matrix computes logits again, chunk by chunk, or keeps them where they are one chunk; it is
+compiled only where something reads it.
 """
 
 from functools import partial
@@ -30,6 +31,17 @@ class _Head(NamedTuple):
     vocab_axis: int
     temperature: float
     soft_cap: float | None
+
+
+class _Kept(NamedTuple):
+    """What the backward pass reads: of it, only `by_hidden` under a frozen matrix."""
+
+    hidden: Array
+    matrix: Array
+    targets: Array
+    log_total: Array
+    by_hidden: Array
+    logits: Array | None
 
 
 def chunked_logprobs(
@@ -67,28 +79,30 @@ def _logprobs(hidden: Array, matrix: Array, targets: Array, head: _Head) -> Arra
     return _join(found, targets)
 
 
-def _forward(hidden: Array, matrix: Array, targets: Array, head: _Head) -> tuple[Array, tuple[Array, ...]]:
-    def of_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+def _forward(hidden: Array, matrix: Array, targets: Array, head: _Head) -> tuple[Array, _Kept]:
+    num_chunks = _num_chunks(targets, matrix, head)
+
+    def of_chunk(chunk: tuple[Array, Array]) -> tuple[Array, Array, Array, Array | None]:
         hidden_ND, targets_N = chunk
         logits = _logits(hidden_ND, matrix, head)
         log_total = jax.nn.logsumexp(logits / head.temperature, axis=-1)
         slopes = _slopes(logits, log_total, targets_N, head).astype(matrix.dtype)
         by_hidden = _contract("nv,vd->nd", slopes, matrix, head) / head.temperature
         found = jnp.take_along_axis(logits, targets_N[:, None], axis=-1)[:, 0] / head.temperature - log_total
-        return found, log_total, by_hidden.astype(hidden.dtype)
+        return found, log_total, by_hidden.astype(hidden.dtype), logits if num_chunks == 1 else None
 
-    num_chunks = _num_chunks(targets, matrix, head)
-    parts = jax.lax.map(of_chunk, (_cut(hidden, num_chunks), _cut(targets, num_chunks)))
+    *parts, logits = jax.lax.map(of_chunk, (_cut(hidden, num_chunks), _cut(targets, num_chunks)))
     found, log_total, by_hidden = (_join(part, targets) for part in parts)
-    return found, (hidden, matrix, targets, log_total, by_hidden)
+    return found, _Kept(hidden, matrix, targets, log_total, by_hidden, logits)
 
 
-def _backward(head: _Head, kept: tuple[Array, ...], cotangent: Array) -> tuple[Array, Array, None]:
-    hidden, matrix, targets, log_total, by_hidden = kept
+def _backward(head: _Head, kept: _Kept, cotangent: Array) -> tuple[Array, Array, None]:
+    hidden, matrix, targets, log_total, by_hidden, logits = kept
 
-    def add_chunk(total: Array, chunk: tuple[Array, ...]) -> tuple[Array, None]:
-        hidden_ND, targets_N, log_total_N, cotangent_N = chunk
-        slopes = _slopes(_logits(hidden_ND, matrix, head), log_total_N, targets_N, head)
+    def add_chunk(total: Array, chunk: tuple[tuple[Array, ...], Array | None]) -> tuple[Array, None]:
+        (hidden_ND, targets_N, log_total_N, cotangent_N), logits_NV = chunk
+        logits_NV = _logits(hidden_ND, matrix, head) if logits_NV is None else logits_NV
+        slopes = _slopes(logits_NV, log_total_N, targets_N, head)
         weighted = hidden_ND * (cotangent_N / head.temperature)[:, None]
         operands = slopes.astype(matrix.dtype), weighted.astype(matrix.dtype)
         spec = "nv,nd->vd" if head.vocab_axis == 0 else "nv,nd->dv"
@@ -96,7 +110,7 @@ def _backward(head: _Head, kept: tuple[Array, ...], cotangent: Array) -> tuple[A
 
     num_chunks = _num_chunks(targets, matrix, head)
     chunks = tuple(_cut(array, num_chunks) for array in (hidden, targets, log_total, cotangent))
-    by_matrix, _ = jax.lax.scan(add_chunk, jnp.zeros(matrix.shape, jnp.float32), chunks)
+    by_matrix, _ = jax.lax.scan(add_chunk, jnp.zeros(matrix.shape, jnp.float32), (chunks, logits))
     return (cotangent[..., None] * by_hidden).astype(hidden.dtype), by_matrix.astype(matrix.dtype), None
 
 

@@ -71,6 +71,9 @@ def test_value_and_gradient_are_those_of_the_formula(
 def test_the_size_of_a_chunk_changes_nothing(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked, "CHUNK_ENTRIES", tokens * B * V)
     assert_close(chunked_logprobs(HIDDEN, MATRIX, TARGETS), plain(HIDDEN, MATRIX))
+    found = gradients(lambda hidden, matrix: chunked_logprobs(hidden, matrix, TARGETS), HIDDEN, MATRIX)
+    for one, other in zip(found, gradients(plain, HIDDEN, MATRIX), strict=True):
+        assert_close(one, other)
 
 
 def test_a_token_that_no_loss_reads_gives_no_gradient() -> None:

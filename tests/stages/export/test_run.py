@@ -168,6 +168,17 @@ def test_how_the_makers_of_the_base_want_it_sampled_goes_along(own_base: Path, t
     assert json.loads((folder / "generation_config.json").read_text())["temperature"] == 0.7
 
 
+@pytest.mark.parametrize("published", [{"eos_token_id": 5}, {"max_new_tokens": 9}])
+def test_a_reply_ends_where_it_was_trained_to_whatever_the_base_says(
+    own_base: Path, tmp_path: Path, published: dict[str, int]
+) -> None:
+    (own_base / "generation_config.json").write_text(json.dumps(published))
+    folder = export(tmp_path, external(own_base), ExportConfig())
+    ends = [2, 5] if "eos_token_id" in published else [2]
+    assert json.loads((folder / "generation_config.json").read_text()) == published | {"eos_token_id": ends}
+    assert load_tokenizer(folder).eos_ids == set(ends)
+
+
 def test_a_weight_beyond_the_range_of_a_type_is_named(own_base: Path, tmp_path: Path) -> None:
     weights = load_file(own_base / "model.safetensors")
     weights["model.norm.weight"][3] = -1e5

@@ -19,7 +19,7 @@ from stages.contract import Adapter, Quantization
 from stages.engine.data.uniforms import uniforms
 from stages.engine.models.architecture import Architecture, RopeSettings
 from stages.engine.models.attention import Part
-from stages.engine.models.config import LoraConfig
+from stages.engine.models.config import ATTENTION, MLP, LoraConfig
 from stages.engine.models.dropout import Dropout, layer_keys
 from stages.engine.models.low_rank import DROPOUT, DropoutKeys, LowRankProvider
 from stages.engine.models.paths import dotted
@@ -110,8 +110,8 @@ def _adapted(
 
     qwix sees one block and places its parameters in it; their values are stacked over layers as the base's.
     """
+    check_targets(model.arch, config)
     layers = _linear_layers(model.blocks)
-    _check_targets(config, layers)
     provider = LowRankProvider(_rules(config, layers, quantization))
     graph, stacked = nnx.split(model.blocks)
 
@@ -134,10 +134,16 @@ def _linear_layers(block: Block) -> dict[str, str]:
     return {str(path[-1]): "/".join(map(str, path)) for path in linear}
 
 
-def _check_targets(config: LoraConfig, layers: Mapping[str, str]) -> None:
+def check_targets(arch: Architecture, config: LoraConfig) -> None:
+    """Checks that every target is there, which needs no weights.
+
+    Raises:
+        UserError: a target is no linear layer of this model; all are named, and what there is.
+    """
+    layers = (*ATTENTION, *(MLP if arch.experts is None else ("router",)))
     missing = [name for name in config.targets if name not in layers]
     if missing:
-        experts = " (the experts of a mixture have no adapters)" if "router" in layers else ""
+        experts = " (the experts of a mixture have no adapters)" if arch.experts else ""
         raise UserError(
             f"model.lora.targets: {', '.join(missing)} are no linear layers of this model's blocks{experts}; "
             f"there are {', '.join(layers)}"

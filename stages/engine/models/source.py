@@ -8,7 +8,7 @@ from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
 from stages.engine.models.axes import check_division, make_placement
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
-from stages.engine.models.lora import Frozen, Weights, adapted_decoder, load_adapter, save_adapter, split
+from stages.engine.models.lora import Frozen, Weights, adapted_decoder, check_targets, load_adapter, save_adapter, split
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.quantise import converters
 from stages.engine.models.weights.load import load_weights, read_weights
@@ -129,6 +129,7 @@ def _load(
     if lora is None:
         model = load_weights(opened.checkpoint, placement=placement)
     else:
+        check_targets(arch, lora)
         convert = converters(arch, quantization) if quantization else {}
         weights = read_weights(opened.checkpoint, placement=placement, convert=convert)
         model = adapted_decoder(arch, weights, lora, seed, quantization)

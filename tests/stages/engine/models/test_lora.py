@@ -155,7 +155,7 @@ def test_a_group_stands_for_the_layers_of_its_name() -> None:
 
 
 def test_a_target_that_the_model_lacks_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"targets: router .* there are k_proj, .*, up_proj"):
+    with pytest.raises(UserError, match=r"targets: router .* there are q_proj, .*, down_proj"):
         adapter_of(LoraConfig(rank=1, alpha=1, targets=("q_proj", "router")))
 
 

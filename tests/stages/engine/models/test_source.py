@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_stages import PROVENANCE
+from safetensors.numpy import load_file, save_file
 from stage_trial import TINY, StageTrial, external, stored
 
 from stages.contract import ARTIFACT_FILE, ModelArtifact, Quantization, StageInput, StoredBase, StoredInput
@@ -99,6 +100,15 @@ def test_training_with_other_settings_than_the_inputs_adapter_is_refused_with_bo
     with pytest.raises(UserError, match=re.escape(words)) as raised:
         load_trained_model(trial(tmp_path, checkpoint).context(), config, seed=0)
     assert "input `model` has an adapter with rank 3, alpha 6 on q_proj, k_proj" in str(raised.value)
+
+
+def test_layers_that_a_model_lacks_are_named_before_its_weights_are_read(tmp_path: Path) -> None:
+    base = Path(shutil.copytree(TINY, tmp_path / "base"))
+    weights = load_file(base / "model.safetensors")
+    weights["model.norm.weight"][0] = np.nan
+    save_file(weights, base / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.lora\.targets: router"):
+        load_trained_model(trial(tmp_path, external(base)).context(), adapted(targets=("router",)), seed=0)
 
 
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:

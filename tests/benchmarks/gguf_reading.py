@@ -3,6 +3,8 @@
 Run `python tests/benchmarks/gguf_reading.py [FILE.gguf]` with the packages of `infra/locks/parity.txt`.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import sys
 import time

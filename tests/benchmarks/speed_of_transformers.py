@@ -1,5 +1,7 @@
 """Passes of the decoder of `transformers` on PyTorch, for `model_speed.py`; needs the packages of `parity.txt`."""
 
+# pyright: reportMissingImports=false
+
 import numpy as np
 import torch
 from speed_worker import serve, sizes_given

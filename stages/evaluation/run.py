@@ -10,6 +10,7 @@ from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
 from stages.engine.cluster.agreement import Agreement
 from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.records import Row, read_dataset
+from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_model
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rewards.scoring import score
@@ -23,10 +24,11 @@ SAMPLES_FILE = "samples.jsonl"
 
 def run(context: StageContext, config: EvaluationConfig) -> None:
     """Answers every row of the dataset once and scores the answers."""
-    model = load_model(context, needs_chat=True)
+    opened = open_model(context)
     rows = read_dataset(context.input_dir("dataset"))
-    prompts = [model.chat.prompt_ids(row.messages) for row in rows]
-    check_length(model, max(map(len, prompts)) + config.sampling.max_response_tokens)
+    prompts = [opened.chat.prompt_ids(row.messages) for row in rows]
+    check_length(opened, max(map(len, prompts)) + config.sampling.max_response_tokens)
+    model = load_model(opened)
     sampler = NativeSampler(
         model.frozen,
         model.chat.tokenizer.eos_ids,

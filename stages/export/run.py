@@ -14,12 +14,10 @@ from stages.export.merged import write_merged
 def run(context: StageContext, config: ExportConfig) -> None:
     """Writes the input model: whole, its adapter merged into the base, or the adapter alone."""
     folder, dtype = context.output_dir("model"), jnp.dtype(config.dtype)
+    opened = open_model(context)
     if config.format == "adapter":
-        opened = open_model(context)
         artifact = write_adapter(folder, opened, dtype)
     else:
-        model = load_model(context)
-        opened = model.opened
-        artifact = write_merged(context, folder, model, dtype)
+        artifact = write_merged(context, folder, load_model(opened), dtype)
     add_published_generation(folder, opened.checkpoint.path)
     (folder / ARTIFACT_FILE).write_text(artifact.model_dump_json())

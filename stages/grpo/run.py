@@ -12,7 +12,8 @@ from stages.engine.data.layout import Layout, choose_layout
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.axes import base_of_this_process
-from stages.engine.models.source import LoadedModel, check_length, load_trained_model, write_model
+from stages.engine.models.opened import OpenedModel, open_model
+from stages.engine.models.source import check_length, load_trained_model, write_model
 from stages.engine.objectives.advantages import ADVANTAGES
 from stages.engine.rewards.catalog import REWARDS
 from stages.engine.rl.filtering import mixed_groups
@@ -31,9 +32,10 @@ from stages.grpo.config import GrpoConfig
 
 def run(context: StageContext, config: GrpoConfig) -> None:
     """Trains the input model's adapter on rewards of its own responses."""
+    opened = open_model(context)
+    prompts = _read_prompts(context, config, opened)
     cluster = all_devices(config.mesh)
-    model = load_trained_model(context, config.model, config.seed, cluster)
-    prompts = _read_prompts(context, config, model)
+    model = load_trained_model(opened, config.model, config.seed, cluster)
     sampler = NativeSampler(
         model.frozen._replace(base=base_of_this_process(cluster, model.frozen.base)),
         model.chat.tokenizer.eos_ids,
@@ -87,14 +89,14 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     write_training_report(context.output_dir("report"), end.counters)
 
 
-def _read_prompts(context: StageContext, config: GrpoConfig, model: LoadedModel) -> list[Prompt]:
-    prompts = make_prompts(read_dataset(context.input_dir("dataset")), model.chat)
+def _read_prompts(context: StageContext, config: GrpoConfig, opened: OpenedModel) -> list[Prompt]:
+    prompts = make_prompts(read_dataset(context.input_dir("dataset")), opened.chat)
     if config.prompts_per_step > len(prompts):
         raise UserError(
             f"prompts_per_step is {config.prompts_per_step}, but the dataset has {len(prompts)} rows: one that is "
             "sampled twice in a step gets the same responses twice; raise group_size instead"
         )
-    check_length(model, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
+    check_length(opened, max(len(prompt.ids) for prompt in prompts) + config.sampling.max_response_tokens)
     return prompts
 
 

@@ -15,6 +15,7 @@ from stages.engine.data.layout import Layout, choose_layout, shared_prefix
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import read_dataset
 from stages.engine.models.dropout import NumberedBatch, TokenNumbers
+from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_trained_model, write_model
 from stages.engine.training.loop import TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_optimizer, make_schedule
@@ -27,10 +28,11 @@ from stages.sft.loss import make_sft_loss
 
 def run(context: StageContext, config: SftConfig) -> None:
     """Trains the input model's adapter on the responses of the dataset."""
+    opened = open_model(context)
+    examples = make_examples(read_dataset(context.input_dir("dataset")), opened.chat, config.max_tokens)
+    check_length(opened, max(len(prompt) + len(response) for prompt, (response,) in examples))
     cluster = all_devices(config.mesh)
-    model = load_trained_model(context, config.model, config.seed, cluster)
-    examples = make_examples(read_dataset(context.input_dir("dataset")), model.chat, config.max_tokens)
-    check_length(model, max(len(prompt) + len(response) for prompt, (response,) in examples))
+    model = load_trained_model(opened, config.model, config.seed, cluster)
     optimizer = make_optimizer(config.optimizer, config.num_steps)
     schedule = make_schedule(config.optimizer, config.num_steps)
     loss = make_sft_loss(model.frozen.graph, config.model.remat, config.adapter_dropout, config.seed)

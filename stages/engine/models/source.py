@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization, SourceRef, StageContext, StoredBase
+from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization, SourceRef, StoredBase
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
 from stages.engine.models.axes import check_division, make_placement
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Frozen, Weights, adapted_decoder, check_targets, load_adapter, save_adapter, split
-from stages.engine.models.opened import OpenedModel, open_model
+from stages.engine.models.opened import OpenedModel
 from stages.engine.models.quantise import converters
 from stages.engine.models.weights.load import load_weights, read_weights
 from stages.errors import UserError
@@ -37,61 +37,49 @@ class LoadedModel:
         return self.opened.base
 
     @property
-    def max_positions(self) -> int:
-        """Longest context that it was trained for."""
-        return self.opened.checkpoint.arch.max_positions
-
-    @property
     def chat(self) -> Chat:
         """Its tokenizer and chat template; errors are those of `OpenedModel.chat`."""
         return self.opened.chat
 
 
-def load_model(context: StageContext, name: str = "model", *, needs_chat: bool = False) -> LoadedModel:
-    """Loads an input as it is.
-
-    Raises:
-        UserError: it is needed for conversations and has no chat template; this is told before weights are read.
-    """
-    opened = open_model(context, name)
-    if needs_chat:
-        _ = opened.chat
+def load_model(opened: OpenedModel) -> LoadedModel:
+    """Loads a model as it is; errors are those of `read_weights` and `load_adapter`."""
     adapter = opened.artifact.adapter
     return _load(opened, *(None, None) if adapter is None else (lora_of(adapter), adapter.quantization))
 
 
 def load_trained_model(
-    context: StageContext, config: TrainedModelConfig, seed: int, cluster: Cluster = ALONE, name: str = "model"
+    opened: OpenedModel, config: TrainedModelConfig, seed: int, cluster: Cluster = ALONE
 ) -> LoadedModel:
-    """Loads an input to be trained: its adapter goes on, or a fresh one starts.
+    """Loads a model to be trained: its adapter goes on, or a fresh one starts.
 
     The base goes straight to the devices of the cluster, the adapter does not.
 
     Raises:
-        UserError: the input's adapter was trained with other settings, or the base cannot be divided so.
+        UserError: its adapter was trained with other settings, or the base cannot be divided so; or as of `load_model`.
     """
-    opened = open_model(context, name)
-    artifact, _ = opened.artifact, opened.chat
+    artifact = opened.artifact
     wanted = (config.lora, config.quantization)
     found = wanted if artifact.adapter is None else (lora_of(artifact.adapter), artifact.adapter.quantization)
     if _by_name(*found) != _by_name(*wanted):
         raise UserError(
-            f"input `{name}` has an adapter with {_words(*found)}; `model` asks for {_words(*wanted)}. "
+            f"input `model` has an adapter with {_words(*found)}; `model` asks for {_words(*wanted)}. "
             "Use the same section in both stages, or start from a base without an adapter"
         )
     return _load(opened, *wanted, seed, cluster)
 
 
-def check_length(model: LoadedModel, num_tokens: int) -> None:
+def check_length(opened: OpenedModel, num_tokens: int) -> None:
     """Checks that the longest prompt and response together are within what the model was trained for.
 
     Raises:
         UserError: they are longer; positions beyond give no error by themselves, only bad responses.
     """
-    if num_tokens > model.max_positions:
+    longest = opened.checkpoint.arch.max_positions
+    if num_tokens > longest:
         raise UserError(
-            f"{model.opened.checkpoint.path}: the longest prompt and response take {num_tokens} tokens, more than the "
-            f"{model.max_positions} of the model's context; shorten the responses or the prompts"
+            f"{opened.checkpoint.path}: the longest prompt and response take {num_tokens} tokens, more than the "
+            f"{longest} of the model's context; shorten the responses or the prompts"
         )
 
 

@@ -6,6 +6,7 @@ from stage_trial import TINY, StageTrial, external
 
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights
+from stages.engine.models.opened import open_model
 from stages.engine.models.source import LoadedModel, load_trained_model
 from stages.engine.training.config import OptimizerConfig
 from stages.sft.config import SftConfig
@@ -24,7 +25,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
         seed=1,
     )
     trial = StageTrial(tmp_path_factory.mktemp("tiny"), "sft", config, {"model": external(TINY)})
-    return load_trained_model(trial.context(), TrainedModelConfig(lora=LORA), seed=1)
+    return load_trained_model(open_model(trial.context()), TrainedModelConfig(lora=LORA), seed=1)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from stages.engine.data.tokenizer_save import save_tokenizer
 from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights, bind
+from stages.engine.models.opened import open_model
 from stages.engine.models.source import load_model, load_trained_model, write_model
 from stages.engine.models.transformer import Cells
 from stages.export.config import ExportConfig
@@ -84,7 +85,7 @@ def make_policy(folder: Path, family: str, lora: LoraConfig, quantization: Quant
     getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(base)
     save_tokenizer(base, load_tokenizer(TINY))
     settings = TrainedModelConfig(lora=lora, quantization=quantization)
-    fresh = load_trained_model(trial(folder, external(base), WHOLE).context(), settings, seed=1)
+    fresh = load_trained_model(open_model(trial(folder, external(base), WHOLE).context()), settings, seed=1)
     random = np.random.Generator(np.random.Philox(2))
     adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
     checkpoint.mkdir()
@@ -98,7 +99,7 @@ def trial(folder: Path, model: StageInput, config: ExportConfig) -> StageTrial:
 
 
 def own_logits(of: StageTrial) -> Callable[[Sequence[int]], np.ndarray]:
-    model = load_model(of.context())
+    model = load_model(open_model(of.context()))
     causal, positions = jnp.tri(LENGTH, dtype=bool)[None], jnp.arange(LENGTH)[None]
 
     @jax.jit

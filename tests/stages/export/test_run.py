@@ -136,7 +136,7 @@ def test_a_base_of_the_hub_goes_by_its_name_and_commit(
 
 def test_either_is_a_model_for_later_stages(trained: Trained, merged: Path, adapter: Path) -> None:
     whole, over_its_base, policy = (
-        load_model(StageTrial(trained.folder, "evaluation", SCORING, {"model": given}).context())
+        load_model(open_model(StageTrial(trained.folder, "evaluation", SCORING, {"model": given}).context()))
         for given in (stored(trained.folder, merged), stored(trained.folder, adapter), trained.model)
     )
     assert (whole.opened.artifact.whole, whole.opened.artifact.base, whole.adapter) == (True, policy.base, {})

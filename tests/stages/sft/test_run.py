@@ -1,6 +1,7 @@
 """Supervised fine-tuning of the tiny model, whole."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,8 +116,13 @@ def test_a_longer_example_than_allowed_is_refused_with_its_name_before_training(
     assert trial.metrics() == []
 
 
-def test_an_example_that_leaves_the_models_context_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_an_example_that_leaves_the_models_context_is_refused_before_weights_are_read(
+    trained: Trained, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(TINY, tmp_path / "base", copy_function=shutil.copy))
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes().replace(b"model.norm.weight", b"model.norm.weighs"))
     dataset = stored_rows(tmp_path, coin_rows(3, lambda n: "1" * 500))
-    trial = StageTrial(tmp_path, "sft", trained.trial.config, {"model": external(TINY), "dataset": dataset})
+    trial = StageTrial(tmp_path, "sft", trained.trial.config, {"model": external(base), "dataset": dataset})
     with pytest.raises(UserError, match=r"take \d+ tokens, more than the 512 of the model's context"):
         trial.run()

@@ -25,6 +25,7 @@ from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, attach_lora, split
+from stages.engine.models.opened import open_model
 from stages.engine.models.paths import dotted
 from stages.engine.models.source import load_trained_model
 from stages.engine.models.transformer import Cells, Decoder
@@ -254,20 +255,20 @@ def test_a_model_that_cannot_be_divided_so_is_refused_as_it_is_loaded(
 ) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     with pytest.raises(UserError, match=".*; ".join(map(re.escape, messages))):
-        load_trained_model(trial.context(), TRAINED, 0, all_devices(MeshConfig(tensor=tensor)))
+        load_trained_model(open_model(trial.context()), TRAINED, 0, all_devices(MeshConfig(tensor=tensor)))
 
 
 def test_tiles_that_cannot_be_divided_so_are_refused_before_weights_are_read(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     config = TRAINED.model_copy(update={"quantization": Quantization(kind="int8", tile_size=32)})
     with pytest.raises(UserError, match=r"q_proj.kernel in tiles of 32: .* `embed` of 2 .* mesh.fsdp = 8; .*up_proj"):
-        load_trained_model(trial.context(), config, 0, all_devices(MESHES["fsdp"]))
+        load_trained_model(open_model(trial.context()), config, 0, all_devices(MESHES["fsdp"]))
 
 
 def test_a_model_is_loaded_straight_to_the_devices_that_share_it(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {"model": external(TINY)})
     cluster = all_devices(MESHES["fsdp"])
-    base = load_trained_model(trial.context(), TRAINED, 0, cluster).frozen.base
+    base = load_trained_model(open_model(trial.context()), TRAINED, 0, cluster).frozen.base
     for path, leaf in base.flat_state():
         value = leaf.get_value()
         parts = 1 if "norm" in dotted(path) else 8

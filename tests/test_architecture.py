@@ -105,8 +105,12 @@ def test_no_attribute_is_read_with_a_default():
     assert [place for place, call in calls("getattr") if len(call.args) == 3] == []
 
 
+KEYWORDS_OF_OTHERS = ["stages/engine/data/template_sandbox.py: call"]
+"""Methods that Jinja calls with what stands in a template."""
+
+
 def test_no_function_passes_unnamed_keywords_through():
-    assert [f"{name(path)}: {node.name}" for path, node in functions() if node.args.kwarg] == []
+    assert [f"{name(path)}: {node.name}" for path, node in functions() if node.args.kwarg] == KEYWORDS_OF_OTHERS
 
 
 CONTAINERS = {"dict", "list", "set", "frozenset", "tuple", "Mapping", "Sequence", "Iterable", "Iterator", "Callable"}

@@ -25,6 +25,8 @@ from stages.evaluation.config import EvaluationConfig
 from stages.export.adapter import write_adapter
 from stages.export.config import ExportConfig
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 SCALE = 16 / 8
 """Of the trained adapter: alpha over rank."""
 SCORING = EvaluationConfig(sampling=SamplingConfig(temperature=0, max_response_tokens=4))

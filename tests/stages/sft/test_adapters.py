@@ -17,6 +17,8 @@ from stages.errors import PreemptedError
 from stages.evaluation.config import EvaluationConfig
 from stages.sft.config import SftConfig
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 NUM_STEPS = 4
 
 

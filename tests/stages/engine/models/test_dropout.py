@@ -25,6 +25,8 @@ from stages.engine.models.lora import Frozen, Weights, attach_lora, bind, split
 from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 GROUPS = [
     Group((1, 90, 91, 92, 50), [(60, 61, 2)]),
     Group((1, 90, 91, 92, 51, 52), [(62, 2)]),
@@ -111,7 +113,6 @@ def model() -> tuple[Frozen, Weights]:
     return frozen, {name: value + 0.03 for name, value in adapter.items()}
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_an_adapter_alone_misses_what_is_dropped(model: tuple[Frozen, Weights]) -> None:
     frozen, adapter = model
     given = numbered(APART)
@@ -126,7 +127,6 @@ def test_an_adapter_alone_misses_what_is_dropped(model: tuple[Frozen, Weights]) 
     np.testing.assert_allclose(run(adapter, frozen.base, 1 - 2**-20), run(nothing, frozen.base, 0.0), rtol=1e-4)
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_a_step_drops_by_its_keys_and_is_right_on_average(model: tuple[Frozen, Weights]) -> None:
     frozen, adapter = model
     given = numbered(APART)

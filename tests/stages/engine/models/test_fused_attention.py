@@ -9,6 +9,8 @@ from jaxtyping import Array
 from stages.engine.models.attention import Part, Scoring, attend_parts
 from stages.engine.models.fused_attention import implementation_for, masked_attention
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @pytest.mark.parametrize(
     ("platform", "dtype", "shape", "keys", "expected"),

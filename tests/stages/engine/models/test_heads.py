@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxtyping import Array, Float
 
 from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
@@ -13,6 +14,8 @@ from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Weights, bind
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 TOLERANCE = 1e-5
 PROMPT = (70, 71, 72, 73, 74)

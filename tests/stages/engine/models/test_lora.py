@@ -22,6 +22,8 @@ from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder
 from stages.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 LORA = LoraConfig(rank=3, alpha=6)
 BATCH = pack_rows([PackedRow((), [Group((7, 8, 9, 10), [(11, 12, 13)])])], TargetShape(1, 1, 3), width=16)
 

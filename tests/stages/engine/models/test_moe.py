@@ -12,6 +12,8 @@ from jaxtyping import Array
 from stages.engine.models.architecture import Architecture, Experts, RopeSettings
 from stages.engine.models.moe import Kernels, MixtureOfExperts, Routing, mix, route
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 EXPERTS = Experts(count=5, per_token=2, hidden=6, normalized=True)
 ARCH = Architecture(
     num_layers=1,

@@ -16,6 +16,8 @@ from stages.engine.models.lora import Frozen, Weights, attach_lora, bind, split
 from stages.engine.models.transformer import Cells, Decoder
 from stages.engine.models.weights.load import load_decoder
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 LORA = LoraConfig(rank=2, alpha=4, targets=("attention", "down_proj"))
 BATCH = pack_rows([PackedRow((), [Group((7, 8, 9, 10), [(11, 12, 13)])])], TargetShape(1, 1, 3), width=16)
 HOW = [Quantization(kind=kind, tile_size=32) for kind in ("nf4", "int8", "int4")]
@@ -50,7 +52,6 @@ def score(frozen: Frozen, adapter: Weights) -> tuple[Float[Array, ""], Weights]:
     return jax.jit(jax.value_and_grad(total))(adapter, frozen.base)
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 @KINDS
 def test_it_computes_as_the_weights_do_that_it_stands_for(how: Quantization) -> None:
     frozen, adapter = adapted(load_decoder(TINY), how)

@@ -14,6 +14,8 @@ from stages.engine.models.config import Remat
 from stages.engine.models.heads import score_targets
 from stages.engine.models.transformer import Decoder
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 ARCH = Architecture(
     num_layers=4,
     width=32,

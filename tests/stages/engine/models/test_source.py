@@ -26,6 +26,8 @@ from stages.evaluation.config import EvaluationConfig
 from stages.store.manifest import Manifest
 from stages.store.records import write_record
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 LORA = LoraConfig(rank=3, alpha=6)
 NF4 = Quantization(kind="nf4", tile_size=32)
 CONFIG = EvaluationConfig(sampling=SamplingConfig(temperature=0.0, max_response_tokens=1))

@@ -31,7 +31,7 @@ def source_values(settings: BaseModel) -> Iterator[tuple[KeyPath, str]]:
 
 @cache
 def execution_integers(settings: type[BaseModel]) -> frozenset[str]:
-    """Dotted names of the counts, from 1 on, among the settings that are no part of the identity."""
+    """Dotted names of the counts, which are never negative, among the settings that are no part of the identity."""
     return frozenset(_integers(settings, "", inherited=False))
 
 
@@ -40,17 +40,17 @@ def _integers(settings: type[BaseModel], prefix: str, inherited: bool) -> Iterat
     for name, field in settings.model_fields.items():
         execution = inherited or role_of(field) is Role.EXECUTION
         parts = {field.annotation, *get_args(field.annotation)}
-        if execution and int in parts and any(map(_counts, field.metadata)):
+        if execution and int in parts and not any(map(_allows_less_than_nothing, field.metadata)):
             yield f"{prefix}{name}"
         for part in parts:
             if isinstance(part, type) and issubclass(part, BaseModel):
                 yield from _integers(part, f"{prefix}{name}.", execution)
 
 
-def _counts(bound: object) -> bool:
+def _allows_less_than_nothing(bound: object) -> bool:
     match bound:
         case object(ge=int(least)):
-            return least >= 1
+            return least < 0
     return False
 
 

@@ -30,6 +30,7 @@ def new_trial(folder: Path) -> StageTrial:
     return StageTrial(folder, "sft", CONFIG, {"model": external(TINY), "dataset": rows})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 def test_a_run_resumed_on_four_devices_and_then_on_two_gives_the_adapter_of_one(tmp_path: Path) -> None:
     alone = new_trial(tmp_path / "alone")

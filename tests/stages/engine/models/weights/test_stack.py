@@ -65,6 +65,7 @@ def test_pieces_with_values_that_are_no_numbers_are_told(kind: Kind, dtype: DTyp
     assert fill(kind, values, 1, dtype, transposed=True)[1] == ["(1,)", "(3,)"]
 
 
+@pytest.mark.slow
 def test_what_eight_devices_hold_passes_its_tests() -> None:
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
     tests = str(Path(__file__).parent / "eight_devices.py")

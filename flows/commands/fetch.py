@@ -54,10 +54,4 @@ def _stored(store: ConditionalStore, found: Survey, result: Origin, text: str) -
     if output not in outputs or (result.output is None and len(outputs) > 1):
         example = f"{text.partition('/')[0]}/{next(iter(outputs))}"
         raise UserError(f"'{text}': name one of its outputs, as in {example}: {', '.join(outputs)}")
-    return StoredInput(
-        stage=stage.committed.stage,
-        key=stage.committed.key,
-        output=output,
-        folder=stage.committed.output_folder(output),
-        files=outputs[output],
-    )
+    return stage.committed.as_input(output)

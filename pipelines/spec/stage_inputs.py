@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.spec.nodes import AliasOutput, ExternalSource, StageInputSpec, StageNode
 from pipelines.spec.planned import Plan, PlannedNode, produced_by
-from stages.contract import ExternalInput, StageInput, StoredInput
+from stages.contract import ExternalInput, StageInput
 from stages.store.manifest import Manifest
 
 
@@ -27,21 +27,10 @@ def _input(value: StageInputSpec, planned: PlannedNode, plan: Plan, manifests: M
         case AliasOutput(alias=alias, artifact=artifact):
             output = plan.aliases[alias].output(artifact)
             assert output is not None, "the plan refuses an alias without a report where one is wanted"
-            return _stored(output.manifest, output.output)
+            return output.manifest.as_input(output.output)
         case _:
             produced = produced_by(plan.nodes, value)
             assert produced is not None, "a stage runs when what it takes is chosen"
             key = plan.nodes[produced.stage].key
             assert key is not None, "a stage runs when the keys of what it takes are known"
-            return _stored(manifests[key], produced.output)
-
-
-def _stored(manifest: Manifest, output: str) -> StoredInput:
-    """A committed output as the input of a stage."""
-    return StoredInput(
-        stage=manifest.stage,
-        key=manifest.key,
-        output=output,
-        folder=manifest.output_folder(output),
-        files=manifest.outputs[output],
-    )
+            return manifests[key].as_input(produced.output)

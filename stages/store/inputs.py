@@ -40,10 +40,9 @@ def find_base(store: ConditionalStore, base: StoredBase) -> StoredInput:
     manifest = claim_manifest(store, StagePaths(base.stage, base.key))
     if manifest is None or base.output not in manifest.outputs:
         raise UserError(f"{name} that the adapter lies over is not in the store any more; run its stage again")
-    files = manifest.outputs[base.output]
-    if {entry.path: entry.crc32c for entry in files} != base.checksums:
+    found = manifest.as_input(base.output)
+    if {entry.path: entry.crc32c for entry in found.files} != base.checksums:
         raise UserError(
             f"{name} was made again with other weights than the adapter was trained over; train the adapter again"
         )
-    folder = manifest.output_folder(base.output)
-    return StoredInput(stage=base.stage, key=base.key, output=base.output, folder=folder, files=files)
+    return found

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, RootModel
 
-from stages.contract import FileEntry, SourceRef, StageInput, Strict
+from stages.contract import FileEntry, SourceRef, StageInput, StoredInput, Strict
 from stages.errors import StorageError, TemperError
 from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
 from stages.store.layout import StagePaths
@@ -62,6 +62,16 @@ class Manifest(Strict):
     def output_folder(self, output: str) -> str:
         """Store path of an output's folder."""
         return self.paths.attempt(self.attempt).out(output)
+
+    def as_input(self, output: str) -> StoredInput:
+        """An output as the input of a stage."""
+        return StoredInput(
+            stage=self.stage,
+            key=self.key,
+            output=output,
+            folder=self.output_folder(output),
+            files=self.outputs[output],
+        )
 
 
 class Quarantined(Strict):

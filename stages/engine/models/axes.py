@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 import jax
 import optax
-from flax import nnx
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 from jax.tree_util import DictKey, KeyPath
 from jaxtyping import Array, Shaped
@@ -18,7 +17,8 @@ from stages.engine.models.architecture import Architecture
 from stages.engine.models.lora import Weights
 from stages.engine.models.paths import dotted
 from stages.engine.models.quantise import converters
-from stages.engine.models.transformer import Cells, Decoder
+from stages.engine.models.transformer import Cells
+from stages.engine.models.weights.abstract import weight_shapes
 from stages.errors import UserError
 
 DIMS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
@@ -88,10 +88,8 @@ def check_division(cluster: Cluster, arch: Architecture, quantization: Quantizat
         for what, count in counts.items()
         if count % tensor
     ]
-    shapes = nnx.split(nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0))))[1]
     in_tiles = converters(arch, quantization) if quantization else {}
-    for path, leaf in shapes.flat_state():
-        name, shape = dotted(path), leaf.get_value().shape
+    for name, shape in weight_shapes(arch).items():
         try:
             weight_spec(mesh, name, shape)
             if quantization and name in in_tiles:

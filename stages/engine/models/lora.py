@@ -26,6 +26,7 @@ from stages.engine.models.paths import dotted
 from stages.engine.models.quantise import converters
 from stages.engine.models.rope import make_rope
 from stages.engine.models.transformer import Block, Cells, Decoder
+from stages.engine.models.weights.abstract import abstract_decoder
 from stages.errors import UserError
 
 ADAPTER_FILE = "adapter.safetensors"
@@ -96,7 +97,7 @@ def adapted_decoder(
     arch: Architecture, weights: Weights, config: LoraConfig, seed: int, quantization: Quantization | None = None
 ) -> Decoder:
     """A decoder of weights by path, quantised already where they should be, with a fresh adapter: see `attach_lora`."""
-    model = nnx.eval_shape(lambda: Decoder(arch, rngs=nnx.Rngs(0)))
+    model = abstract_decoder(arch)
     model.blocks = _adapted(model, weights, config, seed, quantization)
     graph, rest = nnx.split(model)
     known = {path: leaf.get_value() for path, leaf in rest.flat_state()}

@@ -16,6 +16,9 @@ import jax
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "probe"))
+
+from fresh_adapter import attach_lora
 
 from stages.engine.data.batching import Group, round_up
 from stages.engine.data.chat import Chat
@@ -25,7 +28,7 @@ from stages.engine.data.layout import Layout
 from stages.engine.data.records import Message
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.config import LoraConfig
-from stages.engine.models.lora import Frozen, Weights, attach_lora, split
+from stages.engine.models.lora import Frozen, Weights, split
 from stages.engine.models.weights.load import load_decoder
 from stages.engine.rl.experience import make_experience
 from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss

@@ -23,7 +23,6 @@ from stages.engine.models.config import ATTENTION, MLP, LoraConfig
 from stages.engine.models.dropout import Dropout, layer_keys
 from stages.engine.models.low_rank import DROPOUT, DropoutKeys, LowRankProvider
 from stages.engine.models.paths import dotted
-from stages.engine.models.quantise import converters
 from stages.engine.models.rope import make_rope
 from stages.engine.models.transformer import Block, Cells, Decoder
 from stages.engine.models.weights.abstract import abstract_decoder
@@ -75,28 +74,23 @@ def split(model: Decoder, trainable: type[nnx.Param] = nnx.LoRAParam) -> tuple[F
     return Frozen(graph, base), {dotted(path): leaf.get_value() for path, leaf in trained.flat_state()}
 
 
-def attach_lora(model: Decoder, config: LoraConfig, seed: int, quantization: Quantization | None = None) -> None:
-    """Puts a fresh adapter on every target of every block: A uniform (He), B zero, so the function is unchanged.
+def adapted_decoder(
+    arch: Architecture, weights: Weights, config: LoraConfig, seed: int, quantization: Quantization | None = None
+) -> Decoder:
+    """A decoder of weights by path, with a fresh adapter on every target of every block.
+
+    A is uniform (He) and B zero, so the function is that of the base.
 
     Args:
-        model: a base without adapter.
+        arch: of the decoder.
+        weights: of the base by path, quantised already where they should be.
         config: of the adapter.
         seed: of A.
-        quantization: how the base's linear layers are stored from now on.
+        quantization: how the linear layers among the weights are stored.
 
     Raises:
         UserError: a target is no linear layer of this model; all are named, and what there is.
     """
-    weights = split(model, nnx.Param)[1]
-    for name, convert in converters(model.arch, quantization).items() if quantization else ():
-        weights |= {f"{name}.{part}": jnp.asarray(value) for part, value in convert(weights.pop(name)).items()}
-    model.blocks = _adapted(model, weights, config, seed, quantization)
-
-
-def adapted_decoder(
-    arch: Architecture, weights: Weights, config: LoraConfig, seed: int, quantization: Quantization | None = None
-) -> Decoder:
-    """A decoder of weights by path, quantised already where they should be, with a fresh adapter: see `attach_lora`."""
     model = abstract_decoder(arch)
     model.blocks = _adapted(model, weights, config, seed, quantization)
     graph, rest = nnx.split(model)

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fresh_adapter import attach_lora
 from stage_trial import TINY
 
 from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout
 from stages.engine.models.config import LoraConfig
-from stages.engine.models.lora import Frozen, Weights, attach_lora, split
+from stages.engine.models.lora import Frozen, Weights, split
 from stages.engine.models.weights.load import load_decoder
 from stages.engine.training.step import Gradient, make_gradient
 from stages.sft.loss import make_sft_loss

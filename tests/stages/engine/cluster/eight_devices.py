@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from fresh_adapter import attach_lora
 from stage_trial import TINY, StageTrial, external
 
 from stages.contract import Quantization, StageConfigBase
@@ -24,7 +25,7 @@ from stages.engine.models.axes import base_of_this_process, make_placement, plac
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Weights, attach_lora, split
+from stages.engine.models.lora import Weights, split
 from stages.engine.models.opened import open_model
 from stages.engine.models.paths import dotted
 from stages.engine.models.source import load_trained_model

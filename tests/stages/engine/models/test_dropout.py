@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fresh_adapter import attach_lora
 from jaxtyping import Array, Bool, Float
 from stage_trial import TINY
 
@@ -21,7 +22,7 @@ from stages.engine.models.dropout import (
     token_keys,
 )
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Frozen, Weights, attach_lora, bind, split
+from stages.engine.models.lora import Frozen, Weights, bind, split
 from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder
 

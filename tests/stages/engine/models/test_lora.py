@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from fresh_adapter import attach_lora
 from jaxtyping import Array, Float
 from pydantic import ValidationError
 from stage_trial import TINY
@@ -16,7 +17,7 @@ from stage_trial import TINY
 from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Weights, adapted_decoder, attach_lora, bind, load_adapter, save_adapter, split
+from stages.engine.models.lora import Weights, adapted_decoder, bind, load_adapter, save_adapter, split
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells
 from stages.engine.models.weights.load import load_decoder

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from fresh_adapter import attach_lora
 from jaxtyping import Array, Float
 from stage_trial import TINY
 
@@ -12,7 +13,7 @@ from stages.contract import Quantization
 from stages.engine.data.batching import Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.config import LoraConfig
 from stages.engine.models.heads import score_targets
-from stages.engine.models.lora import Frozen, Weights, attach_lora, bind, split
+from stages.engine.models.lora import Frozen, Weights, bind, split
 from stages.engine.models.merge import merged_weights
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells

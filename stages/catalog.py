@@ -1,7 +1,7 @@
 """Every stage kind, in one literal table: the only place where a new stage is added."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, StageConfigBase
 from stages.evaluation.config import EvaluationConfig
@@ -22,6 +22,7 @@ class Stage:
         inputs: name to artifact type, all required.
         outputs: name to artifact type.
         multi_process: whether several processes can run it together.
+        optional_inputs: those that it works without.
     """
 
     config: type[StageConfigBase]
@@ -30,6 +31,7 @@ class Stage:
     inputs: Mapping[str, type[Artifact]]
     outputs: Mapping[str, type[Artifact]]
     multi_process: bool
+    optional_inputs: Mapping[str, type[Artifact]] = field(default_factory=dict)
 
 
 STAGES: Mapping[str, Stage] = {
@@ -46,6 +48,7 @@ STAGES: Mapping[str, Stage] = {
         version=1,
         module="stages.sft.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"validation": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
     ),

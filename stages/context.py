@@ -73,6 +73,10 @@ class RunContext:
         """The numbers of the last beat."""
         return self._beats.numbers
 
+    def has_input(self, name: str) -> bool:
+        """Whether an optional input was given."""
+        return name in self._request.inputs
+
     def input(self, name: str) -> StageInput:
         """The input as requested."""
         return self._request.inputs[name]

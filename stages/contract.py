@@ -116,12 +116,17 @@ class ModelArtifact(Artifact):
         return self
 
 
+RowsKind = Literal["problem", "conversation", "text", "preference", "labelled"]
+"""What each row of a dataset is."""
+
+
 class DatasetArtifact(Artifact):
     """Rows in JSON lines, one object a line, in `file`."""
 
     kind: Literal["dataset"] = "dataset"
     file: str = "data.jsonl"
     num_rows: int
+    rows: RowsKind = "problem"
 
 
 class ReportArtifact(Artifact):
@@ -313,6 +318,10 @@ class StageContext(Protocol):
 
     @property
     def progress(self) -> ProgressArea: ...
+
+    def has_input(self, name: str) -> bool:
+        """Whether an optional input was given."""
+        ...
 
     def input(self, name: str) -> StageInput:
         """The input as requested."""

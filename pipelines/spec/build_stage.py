@@ -25,7 +25,7 @@ def build_stage(draft: Draft, wiring: Wiring, path: Path) -> StageNode | None:
     config = read_settings(STAGES[kind].config, draft.table, draft.path, draft.place, path, draft.problems)
     if section is None:
         return None
-    inputs = wiring.stage_inputs(section.inputs, STAGES[kind].inputs)
+    inputs = wiring.stage_inputs(section.inputs, STAGES[kind].inputs, STAGES[kind].optional_inputs)
     wiring.add_needs(section.needs)
     condition = None if section.if_ is None else wiring.condition(section.if_, ("if",), own_report=False)
     on_oom = _on_oom(draft, section.retry, STAGES[kind].config)

@@ -81,16 +81,16 @@ def _definitions() -> dict[str, Schema]:
 def _stage_schema(kind: str, stage: Stage, common: Schema) -> Schema:
     inputs: Schema = {
         name: {"type": "string", "description": f"A {artifact_name(artifact)}."}
-        for name, artifact in stage.inputs.items()
+        for name, artifact in {**stage.inputs, **stage.optional_inputs}.items()
     }
     needs_settings = any(field.is_required() for field in stage.config.model_fields.values())
     properties: Schema = {
         **common,
         "uses": {"const": kind, "description": f"{(stage.config.__doc__ or '').strip()} The kind of stage."},
-        "inputs": _closed(inputs, list(inputs)),
+        "inputs": _closed(inputs, list(stage.inputs)),
         "with": _ref(stage.config.__name__),
     }
-    return _closed(properties, ["uses", *(["inputs"] if inputs else []), *(["with"] if needs_settings else [])])
+    return _closed(properties, ["uses", *(["inputs"] if stage.inputs else []), *(["with"] if needs_settings else [])])
 
 
 def _node() -> Schema:

@@ -43,9 +43,13 @@ class Wiring:
         return tuple(dict.fromkeys(edge.needed for edge in self.edges))
 
     def stage_inputs(
-        self, inputs: Mapping[str, str], wanted: Mapping[str, type[Artifact]]
+        self,
+        inputs: Mapping[str, str],
+        required: Mapping[str, type[Artifact]],
+        optional: Mapping[str, type[Artifact]],
     ) -> dict[str, StageInputSpec]:
         """The inputs of a stage; what is missing, unknown or of another type is reported."""
+        wanted = {**required, **optional}
         found: dict[str, StageInputSpec] = {}
         for name, text in inputs.items():
             place, path = self._locate(("inputs", name))
@@ -55,7 +59,7 @@ class Wiring:
             resolved = self._input(text, wanted[name], place, path)
             if resolved is not None:
                 found[name] = resolved
-        self._report_missing(inputs, wanted)
+        self._report_missing(inputs, required)
         return found
 
     def outputs(self, texts: tuple[str, ...], at: KeyPath, wanted: type[Artifact]) -> tuple[StageOutput, ...]:

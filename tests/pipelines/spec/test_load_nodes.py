@@ -20,7 +20,7 @@ from pipelines.spec.nodes import (
     StageOutput,
 )
 from pipelines.spec.references import AliasReference, OutputReference
-from stages.contract import ModelArtifact, ReportArtifact
+from stages.contract import DatasetArtifact, ModelArtifact, ReportArtifact
 
 Load = Callable[..., Pipeline]
 Errors = Callable[..., list[str]]
@@ -98,6 +98,12 @@ def test_a_stage_takes_the_model_of_an_alias(load: Load) -> None:
     model = stage(load(replace={"${params.base_model}": "${aliases.prod-2}"}), "sft").inputs["model"]
     assert isinstance(model, AliasOutput)
     assert (model.alias, model.artifact) == ("prod-2", ModelArtifact)
+
+
+def test_a_stage_works_without_an_optional_input_and_takes_it_where_it_is_given(load: Load) -> None:
+    assert "validation" not in stage(load(), "sft").inputs
+    given = {"dataset: \"${stages.data": 'validation: "${stages.data.outputs.validation}", dataset: "${stages.data'}
+    assert stage(load(replace=given), "sft").inputs["validation"] == StageOutput("data", "validation", DatasetArtifact)
 
 
 def test_text_in_a_condition_is_quoted_unless_it_stands_in_quotes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

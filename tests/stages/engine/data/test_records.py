@@ -7,7 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.contract import DatasetArtifact
-from stages.engine.data.records import Message, Row, Tool, ToolCall, read_dataset, write_dataset
+from stages.engine.data.records import (
+    ChatRow,
+    LabelledRow,
+    Message,
+    PreferenceRow,
+    Record,
+    Row,
+    TextRow,
+    Tool,
+    ToolCall,
+    open_dataset,
+    read_dataset,
+    write_dataset,
+)
 from stages.errors import UserError
 
 texts = st.text(st.characters(codec="utf-8"))
@@ -106,3 +119,62 @@ def test_missing_rows_and_a_missing_descriptor_are_errors(tmp_path: Path) -> Non
     (tmp_path / "artifact.json").unlink()
     with pytest.raises(UserError, match=r"artifact.json: not a dataset"):
         read_dataset(tmp_path)
+
+
+ASK, REPLY = Message(role="user", content="1 + 1"), Message(role="assistant", content="2")
+OF_EACH_KIND = {
+    "conversation": ChatRow(id="a", messages=(ASK, REPLY, ASK, REPLY), num_given=2),
+    "text": TextRow(id="a", text="Once\nupon a time.", prompt="A tale: "),
+    "preference": PreferenceRow(id="a", messages=(ASK,), chosen=(REPLY,), rejected=(REPLY, ASK, REPLY), margin=0.5),
+    "labelled": LabelledRow(id="a", messages=(ASK,), response=(REPLY,), label=False),
+}
+
+
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_rows_of_every_kind_are_read_as_they_were_written(tmp_path: Path, kind: str) -> None:
+    row = OF_EACH_KIND[kind]
+    assert write_dataset(tmp_path, [row], type(row)).rows == kind
+    rows = open_dataset(tmp_path, Row, type(row))
+    assert rows.record is type(row)
+    assert list(rows) == [row]
+
+
+def test_rows_of_another_kind_than_the_stage_takes_are_refused(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [OF_EACH_KIND["text"]], TextRow)
+    with pytest.raises(UserError, match="has rows of kind 'text', but this stage takes 'problem' or 'preference'; the"):
+        open_dataset(tmp_path, PreferenceRow, Row)
+    with pytest.raises(UserError, match="takes 'problem'; the setting `format`"):
+        read_dataset(tmp_path)
+
+
+def test_a_dataset_of_an_earlier_version_has_problems(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [make_row("a")])
+    (tmp_path / "artifact.json").write_text('{"kind":"dataset","file":"data.jsonl","num_rows":1}')
+    assert [row.id for row in open_dataset(tmp_path, Row)] == ["a"]
+
+
+def test_rows_are_read_by_their_number_and_in_slices(tmp_path: Path) -> None:
+    rows = [make_row(f"r{n}", "x" * n) for n in range(5)]
+    write_dataset(tmp_path, rows)
+    opened = open_dataset(tmp_path, Row)
+    assert opened[3] == rows[3]
+    assert opened[-1] == rows[4]
+    assert opened[1:5:2] == rows[1:5:2]
+    with pytest.raises(IndexError):
+        opened[5]
+
+
+@pytest.mark.parametrize(
+    ("record", "fields", "message"),
+    [
+        (ChatRow, {"messages": (ASK,)}, "no turn of the assistant to learn from"),
+        (ChatRow, {"messages": (ASK, REPLY, ASK), "num_given": 2}, "no turn of the assistant to learn from"),
+        (PreferenceRow, {"messages": (ASK,), "chosen": (REPLY,), "rejected": ()}, "rejected"),
+        (PreferenceRow, {"messages": (ASK,), "chosen": (REPLY, ASK), "rejected": (REPLY,)}, "not of role 'user'"),
+        (LabelledRow, {"messages": (), "response": (REPLY,), "label": True}, "messages"),
+        (TextRow, {"text": ""}, "text"),
+    ],
+)
+def test_a_row_that_teaches_nothing_is_refused(record: type[Record], fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        record.model_validate({"id": "a", **fields})

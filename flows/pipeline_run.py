@@ -16,6 +16,7 @@ from pipelines.spec.stage_inputs import stage_inputs
 from stages.store.manifest import Manifest
 from stages.store.moments import now
 from stages.store.runs import RunOutcome, RunRecord, RunStage, StageOutcome, read_run, write_run
+from stages.trackers import Tracking
 from tasks.display import Display
 from tasks.places import cache_dir, locks_dir
 from tasks.stage_work import StageDone, StageFailedError, StageWork
@@ -125,6 +126,7 @@ class PipelineRun:
             display=self.around.display,
             stop=self.around.stop,
             run_id=self._record.run_id,
+            tracking=Tracking(pipeline=self.plan.pipeline.name, trackers=self.plan.pipeline.trackers),
             takeover=self.around.takeover,
         )
 

@@ -30,6 +30,8 @@ from stages.contract import (
     StageRequest,
     StageResult,
 )
+from stages.engine.metrics.following import following
+from stages.engine.metrics.tracked_run import TrackedRun
 from stages.errors import CorruptArtifactError, PreemptedError, StorageError, TemperError, UserError
 from stages.lifeline import hold
 from stages.secrets import Hide, hider, set_secrets
@@ -163,15 +165,16 @@ def _run(request: StageRequest, stop: threading.Event) -> StageResult:
     logger.info("%s: stage %s, attempt %s", request.stage_id, request.kind, request.attempt)
     stage = STAGES[request.kind]
     store = open_store(request.store)
-    context = RunContext(request, store, stop)
     try:
         config = stage.config.model_validate_json(request.config)
     except ValidationError as error:
         raise UserError(f"settings of {request.stage_id}: {error}") from error
-    try:
-        importlib.import_module(stage.module).run(context, config)
-    finally:
-        context.flush_metrics()
+    with following(_tracked_runs(request), Path(request.scratch)) as followers:
+        context = RunContext(request, store, stop, followers)
+        try:
+            importlib.import_module(stage.module).run(context, config)
+        finally:
+            context.flush_metrics()
     stored = stage.outputs if request.leads else ()
     outputs = {name: _upload_output(request, stage, store, context, name) for name in stored}
     sizes = (f"{name} {sum(file.size for file in files):,} bytes" for name, files in outputs.items())
@@ -183,6 +186,23 @@ def _run(request: StageRequest, stop: threading.Event) -> StageResult:
         first_step=context.first_step,
         last_step=context.last_step,
     )
+
+
+def _tracked_runs(request: StageRequest) -> list[TrackedRun]:
+    if request.tracking is None or not request.leads:
+        return []
+    return [
+        TrackedRun(
+            tracker=tracker,
+            pipeline=request.tracking.pipeline,
+            stage=request.stage_id,
+            kind=request.kind,
+            key=request.key,
+            attempt=request.attempt,
+            config=request.config,
+        )
+        for tracker in request.tracking.trackers.chosen
+    ]
 
 
 def _upload_output(

@@ -19,6 +19,7 @@ from stages.contract import (
     StoredBase,
     StoredInput,
 )
+from stages.engine.metrics.following import NOBODY, Followers
 from stages.errors import UserError
 from stages.sources.resolve import open_source
 from stages.store.conditional import ConditionalStore
@@ -41,13 +42,18 @@ class RunContext:
     `first_step` and `last_step` are those of the metrics rows, None before there is one.
     """
 
-    def __init__(self, request: StageRequest, store: ConditionalStore, stop: threading.Event) -> None:
+    def __init__(
+        self, request: StageRequest, store: ConditionalStore, stop: threading.Event, followers: Followers = NOBODY
+    ) -> None:
+        """`followers` are shown the metrics."""
         self._request = request
         self._store = store
         self._stop = stop
         self._leads = request.leads
+        self._followers = followers
         paths = StagePaths(request.kind, request.key)
-        self._metrics = MetricsWriter(store, paths.attempt(request.attempt), request.epoch)
+        self._attempt = paths.attempt(request.attempt)
+        self._metrics = MetricsWriter(store, self._attempt, request.epoch)
         progress = StoreProgress(
             store, paths, request.attempt, request.resume, before_commit=self._metrics.flush, saving=request.saving
         )
@@ -124,8 +130,19 @@ class RunContext:
         """
         if self._leads:
             self._metrics.append(step, numbers)
+            self._followers.add(step, numbers)
         self.first_step = step if self.first_step is None else self.first_step
         self.last_step = step
+
+    def keep(self, name: str, content: bytes) -> str:
+        """Store a file beside the attempt's logs, for whoever looks for a fault, and say where it is.
+
+        Only the process that leads keeps it. Raises `StorageError`.
+        """
+        path = f"{self._attempt.kept_folder}/{name}"
+        if self._leads:
+            self._store.create(path, content)
+        return self._store.location(path)
 
     def flush_metrics(self) -> None:
         """Store the rows so far. Raises `StorageError`."""

@@ -5,17 +5,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from stages.strict import Strict
+from stages.trackers import Tracking
 
 T = TypeVar("T")
-
-
-class Strict(BaseModel):
-    """A frozen record that refuses unknown keys, coercions, NaN and infinity."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -108,11 +103,15 @@ class ModelArtifact(Artifact):
     adapter: Adapter | None = None
     whole: bool = False
     """Whether the folder itself holds the model, with its tokenizer, in the layout of Hugging Face."""
+    head: str | None = None
+    """File with the head of a reward model; a whole one has it among its weights."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> "ModelArtifact":
         if self.whole and self.adapter is not None:
             raise ValueError("a whole model has no adapter")
+        if self.whole and self.head is not None:
+            raise ValueError("a whole model has its head among its weights")
         return self
 
 
@@ -228,7 +227,9 @@ class StageRequest(Strict):
     """Committed points, best first."""
     saving: Saving = Saving()
     """When progress is saved and how much of it is kept."""
-    secrets: dict[str, str] = {}
+    tracking: Tracking | None = None
+    """Where metrics are shown beside the store, if anywhere."""
+    secrets: dict[str, str] = Field(default_factory=dict)
     """Environment variables to the `secret://name` that only the process itself may look up."""
     scratch: str
     """A local folder that belongs to this attempt alone."""
@@ -267,9 +268,9 @@ class StageResult(Strict):
     outcome: Literal["done", "user_error", "bug", "oom", "storage", "preempted"]
     message: str = ""
     corrupt: CorruptInput | None = None
-    outputs: dict[str, tuple[FileEntry, ...]] = {}
+    outputs: dict[str, tuple[FileEntry, ...]] = Field(default_factory=dict)
     """Uploaded files of each output, relative to the output's folder."""
-    numbers: dict[str, float] = {}
+    numbers: dict[str, float] = Field(default_factory=dict)
     """The last numbers of the run, for tables."""
     first_step: int | None = None
     """The first step that this attempt executed."""
@@ -362,6 +363,10 @@ class StageContext(Protocol):
 
     def log_metrics(self, step: int, numbers: Mapping[str, float]) -> None:
         """Append one row of `group/name` numbers."""
+        ...
+
+    def keep(self, name: str, content: bytes) -> str:
+        """Store a file beside the attempt's logs, for whoever looks for a fault, and say where it is."""
         ...
 
     def should_stop(self) -> bool:

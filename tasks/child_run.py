@@ -116,6 +116,7 @@ class ChildRun:
             saving=Saving(
                 every_seconds=node.resume.every, keep_last=node.resume.keep_last, keep_every=node.resume.keep_every
             ),
+            tracking=work.tracking,
             secrets={name: value for name, value in node.resources.env.items() if is_secret(value)},
             scratch=scratch,
             cache=str(work.cache),

@@ -11,6 +11,7 @@ from stages.errors import TemperError
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.manifest import Manifest
+from stages.trackers import Tracking
 from tasks.causes import Cause
 from tasks.display import Display
 from tasks.stopping import StopSignal
@@ -32,6 +33,7 @@ class StageWork:
         display: shows its progress.
         stop: ends it early.
         run_id: the run that this is done for; a run that its scheduler starts again keeps its id.
+        tracking: what shows its metrics beside the store, if anything.
         takeover: take the stage from another run that works on it, whatever `on_conflict` says.
     """
 
@@ -47,6 +49,7 @@ class StageWork:
     display: Display
     stop: StopSignal
     run_id: str
+    tracking: Tracking | None = None
     takeover: bool = False
 
     @property

@@ -65,6 +65,7 @@ DISTRIBUTIONS = {
     "google_crc32c": "google-crc32c",
     "huggingface_hub": "huggingface-hub",
     "markupsafe": "jinja2",
+    "mlflow": "mlflow-skinny",
     "ml_dtypes": "jax",
     "orbax": "orbax-checkpoint",
     "pydantic_core": "pydantic",

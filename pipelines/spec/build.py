@@ -11,7 +11,7 @@ from pipelines.spec.diagnostics import Problems, did_you_mean
 from pipelines.spec.drafts import make_drafts
 from pipelines.spec.gate_sections import ACTIONS, GATES
 from pipelines.spec.graph import TYPE_KEYS, Draft, Graph
-from pipelines.spec.head import build_notify, build_schedule
+from pipelines.spec.head import absolute_tracker_folders, build_notify, build_schedule
 from pipelines.spec.interpolate import interpolate_sections
 from pipelines.spec.location import store_uri
 from pipelines.spec.nodes import Node, Pipeline
@@ -25,7 +25,7 @@ from pipelines.spec.validation import validate
 from pipelines.spec.wiring import Wiring
 from stages.catalog import STAGES
 
-HEAD = ("description", "store", "defaults", "schedule", "notify")
+HEAD = ("description", "store", "defaults", "schedule", "notify", "trackers")
 """Sections outside stages that may hold references."""
 
 
@@ -34,7 +34,7 @@ def build_pipeline(
 ) -> Pipeline | None:
     """The pipeline, or none when there are problems."""
     params = read_params(tree, problems)
-    tree = interpolate_sections(tree, HEAD, Scope(params), problems)
+    tree = absolute_tracker_folders(interpolate_sections(tree, HEAD, Scope(params), problems), path)
     refuse_secrets(tree.without("stages", "params"), (), problems)
     section = validate(PipelineSection, tree, (), problems)
     instances, drafts = make_drafts(tree, params, problems)
@@ -54,6 +54,7 @@ def build_pipeline(
         nodes={node: nodes[node] for node in order},
         schedule=schedule,
         notify=build_notify(section),
+        trackers=section.trackers,
     )
 
 

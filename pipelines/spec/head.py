@@ -1,12 +1,16 @@
-"""What a pipeline file says beside its stages: its schedule, and whom to notify."""
+"""What a pipeline file says beside its stages: its schedule, whom to notify, and where metrics are shown."""
 
 from collections.abc import Collection
+from pathlib import Path
 
 from pipelines.spec.diagnostics import Problems, did_you_mean
+from pipelines.spec.location import folder_of
 from pipelines.spec.nodes import Notify, ParamValue, Schedule
 from pipelines.spec.params import Params, typed_value
 from pipelines.spec.sections import PipelineSection
-from pipelines.spec.tree import Table, locate, lookup
+from pipelines.spec.tree import Scalar, Table, locate, lookup, replace
+from stages.sources.files import absolute_path
+from stages.trackers import Trackers
 
 
 def build_schedule(
@@ -44,3 +48,15 @@ def _schedule_params(tree: Table, params: Params, problems: Problems) -> dict[st
 def build_notify(section: PipelineSection) -> Notify | None:
     """Whom to notify, if anybody."""
     return None if section.notify is None else Notify(section.notify.on, section.notify.to)
+
+
+def absolute_tracker_folders(tree: Table, pipeline: Path) -> Table:
+    """The file with the folders of trackers absolute; each is relative to the file that it is written in."""
+    for tracker in Trackers.model_fields:
+        path = ("trackers", tracker, "folder")
+        found = lookup(tree, path)
+        if isinstance(found, Scalar) and isinstance(found.value, str) and found.value:
+            changed = replace(tree, path, absolute_path(found.value, folder_of(found.written, pipeline)))
+            assert isinstance(changed, Table), "the root stays a table"
+            tree = changed
+    return tree

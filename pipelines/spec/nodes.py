@@ -9,6 +9,7 @@ from pipelines.spec.diagnostics import Place
 from pipelines.spec.expressions import Expression
 from pipelines.spec.references import AliasReference, OutputReference
 from stages.contract import Artifact, StageConfigBase
+from stages.trackers import Trackers
 
 Cause = Literal["infra", "storage", "oom", "stalled", "timeout"]
 """Why an attempt failed, as far as a retry may be asked for."""
@@ -264,5 +265,6 @@ class Pipeline:
     nodes: Mapping[str, Node]
     schedule: Schedule | None = None
     notify: Notify | None = None
+    trackers: Trackers = field(default_factory=Trackers)
     overrides: tuple[str, ...] = ()
     """What `--set` laid over the file."""

@@ -9,6 +9,7 @@ from pipelines.spec.diagnostics import KeyPath, Place, Problems
 from pipelines.spec.drafts import make_drafts
 from pipelines.spec.gate_sections import ACTIONS, GATES
 from pipelines.spec.graph import Draft
+from pipelines.spec.head import absolute_tracker_folders
 from pipelines.spec.interpolate import interpolate, interpolate_sections
 from pipelines.spec.load import Loaded
 from pipelines.spec.location import folder_of
@@ -24,7 +25,7 @@ from stages.sources.resolve import absolute
 DEFAULT = Place("default")
 """Where a value was written that no file has."""
 
-_HEAD = ("version", "name", "description", "store", "notify", "schedule")
+_HEAD = ("version", "name", "description", "store", "notify", "trackers", "schedule")
 _RESOLVED_BEFORE = ("profile", "params")
 """Parts of a schedule that have no meaning any more."""
 _JSON = TypeAdapter(dict[str, JsonValue])
@@ -38,6 +39,7 @@ def resolved(loaded: Loaded) -> Table:
     problems = Problems()
     params = read_params(loaded.tree, problems)
     tree = interpolate_sections(loaded.tree, (*_HEAD, "defaults"), Scope(params, keep_cells=True), problems)
+    tree = absolute_tracker_folders(tree, loaded.pipeline.path)
     instances, drafts = make_drafts(tree, params, problems)
     groups: dict[str, list[Draft]] = {group: [] for group in instances}
     for draft in drafts:

@@ -35,6 +35,7 @@ def pipeline_schema() -> Schema:
         "params": {"type": "object"},
         "defaults": _ref("DefaultsSection.partial"),
         "notify": _partial(head["notify"]),
+        "trackers": _partial(head["trackers"]),
         "stages": {"type": "object", "additionalProperties": _any_of([*_node_names(".partial")])},
     }
     profile: Schema = {**{name: head[name] for name in ("description", "store")}, **overlay}
@@ -42,6 +43,7 @@ def pipeline_schema() -> Schema:
         "params": {"type": "object", "additionalProperties": _ref("ParamSection")},
         "defaults": _ref("DefaultsSection"),
         "notify": head["notify"],
+        "trackers": head["trackers"],
         "stages": {"type": "object", "minProperties": 1, "additionalProperties": _node()},
         "schedule": head["schedule"],
     }

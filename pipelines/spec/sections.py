@@ -10,6 +10,7 @@ from pipelines.spec.cron import check_cron
 from pipelines.spec.nodes import NotifyEvent
 from pipelines.spec.stage_sections import Name
 from stages.contract import Strict
+from stages.trackers import Trackers
 
 PIPELINE_NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 STORE_SCHEMES = ("file", "gs")
@@ -96,6 +97,8 @@ class OverlaySection(HeadSection):
 
     notify: JsonValue = None
     """Whom to tell of what, or a part of it."""
+    trackers: JsonValue = None
+    """What shows metrics beside the store, or a part of it."""
     stages: dict[Name, JsonValue] = Field(default_factory=dict)
     """Parts of stages and gates."""
 
@@ -115,5 +118,7 @@ class PipelineSection(HeadSection):
     """Overlays by name, chosen with `--profile`."""
     notify: NotifySection | None = None
     """Whom to tell of what."""
+    trackers: Trackers = Trackers()
+    """What shows metrics beside the store; no part of any identity."""
     schedule: ScheduleSection | None = None
     """When a deployed pipeline runs by itself."""

@@ -51,6 +51,11 @@ class AttemptPaths:
         return f"{self.metrics_folder}/{n:06d}.jsonl"
 
     @property
+    def kept_folder(self) -> str:
+        """What the attempt left for whoever looks for a fault."""
+        return f"{self.folder}/kept"
+
+    @property
     def log_folder(self) -> str:
         return f"{self.folder}/log"
 

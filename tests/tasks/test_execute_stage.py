@@ -23,6 +23,7 @@ from stages.store.layout import StagePaths, attempt_name
 from stages.store.lease import Lease, LeaseKeeper, LeaseRecord, LeaseTiming, Observation, acquire
 from stages.store.manifest import read_manifest
 from stages.store.records import encode, read_record
+from stages.trackers import TensorboardTracker, Tracking, Trackers, WandbTracker
 from tasks.device_lock import Wanted, acquire_devices
 from tasks.execute_stage import execute_stage
 from tasks.observer import Observers
@@ -43,6 +44,23 @@ def test_a_stage_is_committed_once_and_then_reused(make_work: MakeWork) -> None:
     assert execute_stage(work, IGNORE).state == "Reused"
     assert outcomes(work) == [("committed", "")]
     assert not list((work.cache / "scratch").iterdir())
+
+
+def test_a_tracker_shows_the_metrics_of_all_attempts_and_one_that_is_missing_changes_nothing(
+    make_work: MakeWork, tmp_path: Path, witness: Any
+) -> None:
+    folder = tmp_path / "curves"
+    trackers = Trackers(
+        tensorboard=TensorboardTracker(folder=str(folder)),
+        wandb=WandbTracker(project="p", mode="offline", folder=str(tmp_path / "not there")),
+    )
+    work = make_work(fault="preempted", fault_once=str(tmp_path / "done"))
+    work = dataclasses.replace(work, tracking=Tracking(pipeline="smoke", trackers=trackers))
+    done = execute_stage(work, witness)
+    assert (done.state, done.last_step) == ("Resumed", 3)
+    files = sorted((folder / "smoke" / f"probe-{work.key[:8]}").iterdir())
+    assert [file.read_bytes().count(b"loss/total") for file in files] == [1, 2]
+    assert sum("tracker wandb has ended" in line for line in witness.lines) == 2, "one line for each attempt"
 
 
 def test_each_attempt_records_the_program_that_made_it(make_work: MakeWork, witness: Any) -> None:

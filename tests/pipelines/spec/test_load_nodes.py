@@ -1,6 +1,7 @@
 """Gates, actions, conditions, aliases and the sections around the stages, as they are loaded."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from pipelines.spec.nodes import (
 )
 from pipelines.spec.references import AliasReference, OutputReference
 from stages.contract import DatasetArtifact, ModelArtifact, ReportArtifact
+from stages.trackers import TensorboardTracker, WandbTracker
 
 Load = Callable[..., Pipeline]
 Errors = Callable[..., list[str]]
@@ -102,7 +104,7 @@ def test_a_stage_takes_the_model_of_an_alias(load: Load) -> None:
 
 def test_a_stage_works_without_an_optional_input_and_takes_it_where_it_is_given(load: Load) -> None:
     assert "validation" not in stage(load(), "sft").inputs
-    given = {"dataset: \"${stages.data": 'validation: "${stages.data.outputs.validation}", dataset: "${stages.data'}
+    given = {'dataset: "${stages.data': 'validation: "${stages.data.outputs.validation}", dataset: "${stages.data'}
     assert stage(load(replace=given), "sft").inputs["validation"] == StageOutput("data", "validation", DatasetArtifact)
 
 
@@ -161,6 +163,19 @@ def test_a_schedule_and_notices_are_read(load: Load) -> None:
     assert pipeline.schedule == Schedule("0 2 * * SUN", "Europe/Berlin", "short", {"seed": 3}, "queue")
     assert pipeline.notify == Notify(("failed", "gate_waiting"), "secret://notify_url")
     assert load(profile="short", replace={"stages:\n": head}).notify is None
+
+
+def test_trackers_are_read_and_a_profile_may_do_without_one(load: Load, pipeline_file: Path) -> None:
+    head = (
+        "profiles: {short: {trackers: {wandb: null, tensorboard: {folder: /elsewhere}}}}\n"
+        'trackers: {tensorboard: {folder: curves}, wandb: {project: "of-${params.team}"}}\nstages:\n'
+    )
+    replace = {"stages:\n": head, "params:\n": "params:\n  team: {type: str, default: red}\n"}
+    trackers = load(replace=replace).trackers
+    assert trackers.tensorboard == TensorboardTracker(folder=str(pipeline_file.parent / "curves"))
+    assert trackers.wandb == WandbTracker(project="of-red")
+    assert load(profile="short", replace=replace).trackers.chosen == (TensorboardTracker(folder="/elsewhere"),)
+    assert load().trackers.chosen == ()
 
 
 def test_a_fault_within_a_time_is_told_once(load: Load) -> None:
@@ -314,6 +329,18 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "a notice of something else": (
         top("notify: {on: [fail], to: json://x}"),
         "6:15: notify.on.0: should be 'failed', 'gate_waiting' or 'succeeded', not \"fail\" (did you mean `failed`?)",
+    ),
+    "a secret for a tracker": (
+        top("trackers: {mlflow: {uri: secret://uri, experiment: e}}"),
+        "6:21: trackers.mlflow.uri: `secret://uri` can stand in `resources.env` and in `notify.to` only",
+    ),
+    "runs kept offline, but nowhere": (
+        top("trackers: {wandb: {project: p, mode: offline}}"),
+        "6:12: trackers.wandb: mode offline needs a `folder` that the runs are kept in",
+    ),
+    "an unknown tracker": (
+        top("trackers: {tensorbord: {folder: f}}"),
+        "6:12: trackers.tensorbord: unknown key (did you mean `tensorboard`?)",
     ),
     "a schedule that never fires": (
         top('schedule: {cron: "0 2 31 2 *"}'),

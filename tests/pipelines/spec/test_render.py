@@ -24,6 +24,7 @@ FULL = {
 defaults: {retry: {max: 1, on_oom: {train_micro_batch: /2}}, resources: {env: {RUN: "$${x}${run.id}"}}}
 schedule: {cron: "0 2 * * *", profile: short, params: {seed: 9}}
 notify: {on: [failed], to: secret://url}
+trackers: {tensorboard: {folder: curves}}
 profiles:
   short: {stages: {sft: {with: {batch_size: 4}, matrix: {lr: [1e-3, 1e-2]}}}}
 stages:
@@ -102,6 +103,7 @@ def test_all_that_a_file_can_say_is_printed_so_that_it_can_be_read(
     again = rendered(pipeline_file, profile, (), tmp_path)
     assert identity(again) == identity(pipeline)
     assert (again.description, again.store, again.notify) == ("of ${x} and red", pipeline.store, pipeline.notify)
+    assert again.trackers == pipeline.trackers
     assert again.schedule is not None
     assert (again.schedule.cron, again.schedule.profile, again.schedule.params) == ("0 2 * * *", None, {})
 
@@ -127,13 +129,13 @@ def test_every_value_says_where_it_was_written(load: Callable[..., Pipeline], pi
         "# base_model: base  # small.yaml:6",
         'description: "of $${x} and red"  # small.yaml:2',
         "matrix:",
-        "lr: [0.001, 0.01]  # small.yaml:11 (profile short)",
-        "batch_size: 4  # small.yaml:11 (profile short)",
-        'learning_rate: "${matrix.lr}"  # small.yaml:24',
-        "num_steps: 4  # small.yaml:25",
+        "lr: [0.001, 0.01]  # small.yaml:12 (profile short)",
+        "batch_size: 4  # small.yaml:12 (profile short)",
+        'learning_rate: "${matrix.lr}"  # small.yaml:25',
+        "num_steps: 4  # small.yaml:26",
         "seed: 7  # --set params.seed=7",
         "rev: 2  # --set stages.sft.rev=2",
-        'model: "${aliases.prod}"  # small.yaml:21',
+        'model: "${aliases.prod}"  # small.yaml:22',
         "max: 1  # small.yaml:7",
         "weight_decay: 0.0  # default",
         "mode: max  # default",

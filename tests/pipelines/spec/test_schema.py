@@ -98,6 +98,10 @@ def test_it_is_a_schema_with_a_branch_for_each_kind_of_stage() -> None:
         ("schedule", {"cron": "0 2 * * SUN", "overlap": "queue"}, True),
         ("notify", {"on": ["failed"], "to": "secret://url"}, True),
         ("profiles.short.notify", {"on": ["failed"]}, True),
+        ("trackers", {"tensorboard": {"folder": "curves"}, "wandb": {"project": "p", "mode": "offline"}}, True),
+        ("trackers", {"wandb": {}}, False),
+        ("trackers", {"neptune": {"project": "p"}}, False),
+        ("profiles.short.trackers", {"wandb": {"mode": "offline"}}, True),
         ("profiles.short.schedule", {"cron": "0 2 * * SUN"}, False),
     ],
 )

@@ -1,0 +1,1 @@
+"""Metrics on their way to trackers, and figures made of measured ones."""

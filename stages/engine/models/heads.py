@@ -1,5 +1,6 @@
 """What is read off a decoder's hidden states."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,16 +18,30 @@ def score_targets(model: Decoder, batch: Batch, temperature: float = 1.0, remat:
     Logits exist at targets only, and for a part of them at a time. Entries outside `target_mask` are meaningless.
     A gradient computes again what `remat` says.
     """
-    mask = tree_mask(jnp.asarray(batch.segment_ids), jnp.asarray(batch.branch_ids))
-    positions = jnp.asarray(batch.positions)
-    hidden, _ = model(jnp.asarray(batch.tokens), positions, look_at_tokens(mask, positions), remat=remat)
-    sources = jnp.asarray(batch.target_sources)[:, :, None]
     tied = model.arch.tied_embeddings
     return chunked_logprobs(
-        jnp.take_along_axis(hidden, sources, axis=1),
+        _before_targets(model, batch, remat),
         model.embed.embedding[...] if tied else model.lm_head.kernel[...],
         jnp.asarray(batch.targets),
         vocab_axis=0 if tied else 1,
         temperature=temperature,
         soft_cap=model.arch.final_soft_cap,
     )
+
+
+def value_targets(
+    model: Decoder, head: Float[Array, "D 1"], batch: Batch, remat: Remat = "none"
+) -> Float[Array, "B R"]:
+    """What a head makes of the hidden states before a batch's targets, in float32.
+
+    Entries outside `target_mask` are meaningless. A gradient computes again what `remat` says.
+    """
+    hidden = _before_targets(model, batch, remat).astype(jnp.float32)
+    return jnp.matmul(hidden, head.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)[..., 0]
+
+
+def _before_targets(model: Decoder, batch: Batch, remat: Remat) -> Float[Array, "B R D"]:
+    mask = tree_mask(jnp.asarray(batch.segment_ids), jnp.asarray(batch.branch_ids))
+    positions = jnp.asarray(batch.positions)
+    hidden, _ = model(jnp.asarray(batch.tokens), positions, look_at_tokens(mask, positions), remat=remat)
+    return jnp.take_along_axis(hidden, jnp.asarray(batch.target_sources)[:, :, None], axis=1)

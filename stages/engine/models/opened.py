@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -26,6 +27,9 @@ from stages.engine.models.weights.gguf_checkpoint import gguf_checkpoint
 from stages.engine.models.weights.hf import open_hf
 from stages.errors import UserError
 
+RewardHead = Literal["refused", "allowed", "required"]
+"""Whether an input may be a reward model."""
+
 
 @dataclass(frozen=True)
 class OpenedModel:
@@ -45,6 +49,11 @@ class OpenedModel:
     checkpoint: Checkpoint
     tokenizer: Tokenizer
 
+    @property
+    def rewards(self) -> bool:
+        """Whether it is a reward model, which makes one number of a conversation in place of next tokens."""
+        return self.artifact.head is not None or self.checkpoint.head is not None
+
     @cached_property
     def chat(self) -> Chat:
         """Prompts and replies by the model's chat template.
@@ -55,16 +64,37 @@ class OpenedModel:
         return Chat(self.tokenizer)
 
 
-def open_model(context: StageContext, name: str = "model") -> OpenedModel:
+def open_model(context: StageContext, name: str = "model", reward_head: RewardHead = "refused") -> OpenedModel:
     """Opens an input.
 
+    Args:
+        context: of the stage.
+        name: of the input.
+        reward_head: whether it may be a reward model.
+
     Raises:
-        UserError: it is no model, or its files are missing, damaged or of no known family.
+        UserError: it is no model, or not of this kind, or its files are missing, damaged or of no known family.
     """
     artifact, folder = _describe(context, name)
     checkpoint, tokenizer = _open(_weights_path(context, artifact, folder))
     base = _as_base(context.input(name)) if artifact.whole else artifact.base
-    return OpenedModel(artifact, base, folder, checkpoint, fit_vocabulary(tokenizer, checkpoint.arch.vocab_size))
+    tokenizer = fit_vocabulary(tokenizer, checkpoint.arch.vocab_size)
+    opened = OpenedModel(artifact, base, folder, checkpoint, tokenizer)
+    _check_head(opened, name, reward_head)
+    return opened
+
+
+def _check_head(opened: OpenedModel, name: str, reward_head: RewardHead) -> None:
+    if opened.rewards and reward_head == "refused":
+        raise UserError(
+            f"input `{name}`: {opened.checkpoint.path}: this is a reward model, which makes one number of a "
+            "conversation and no next tokens; give a language model"
+        )
+    if not opened.rewards and reward_head == "required":
+        raise UserError(
+            f"input `{name}`: {opened.checkpoint.path}: this is no reward model: it has no head; give the checkpoint "
+            "of a reward_model stage, or a published model for sequence classification with one label"
+        )
 
 
 def _weights_path(context: StageContext, artifact: ModelArtifact, folder: Path) -> Path:

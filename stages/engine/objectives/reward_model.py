@@ -1,4 +1,4 @@
-"""Losses of a reward model for each pair of a better and a worse response, and how often it is right."""
+"""Losses of a reward model for each pair of a better and a worse response."""
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,3 @@ def centering(chosen: Float[Array, "*P"], rejected: Float[Array, "*P"]) -> Float
     Source: arXiv 2312.09244, the regulariser of its reward models.
     """
     return jnp.square(chosen + rejected)
-
-
-def right(chosen: Float[Array, "*P"], rejected: Float[Array, "*P"]) -> Float[Array, "*P"]:
-    """1 where the better response has the higher reward, 0 where it has the lower one, a half where they tie."""
-    return 0.5 * (1.0 + jnp.sign(chosen - rejected))

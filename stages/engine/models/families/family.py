@@ -52,6 +52,7 @@ class Family:
     Attributes:
         model_type: in `config.json`.
         hf_class: name of the model's class in `config.json`.
+        hf_reward_class: the same for a reward model.
         gguf_name: `general.architecture` of GGUF files.
         weights: names of all tensors.
         from_hf: sizes out of a `config.json`.
@@ -61,6 +62,7 @@ class Family:
 
     model_type: str
     hf_class: str
+    hf_reward_class: str
     gguf_name: str
     weights: tuple[WeightName, ...]
     from_hf: Callable[[Fields], Architecture]
@@ -123,3 +125,5 @@ ENDS = (
     WeightName("lm_head.kernel", "lm_head.weight", "output.weight"),
 )
 """The last of them is not there in a model whose output projection is the embedding."""
+REWARD_HEAD = WeightName("value_head.kernel", "score.weight", "cls.output.weight")
+"""What a reward model has in place of an output projection; it is no part of the decoder."""

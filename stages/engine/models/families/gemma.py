@@ -147,6 +147,7 @@ def _gemma3_from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
 GEMMA2 = Family(
     model_type="gemma2",
     hf_class="Gemma2ForCausalLM",
+    hf_reward_class="Gemma2ForSequenceClassification",
     gguf_name="gemma2",
     weights=plus_one((*PRE_AND_POST_NORMS, *attention(), *MLP, *ENDS)),
     from_hf=_gemma2_from_hf,
@@ -156,6 +157,7 @@ GEMMA2 = Family(
 GEMMA3 = Family(
     model_type="gemma3_text",
     hf_class="Gemma3ForCausalLM",
+    hf_reward_class="Gemma3TextForSequenceClassification",
     gguf_name="gemma3",
     weights=plus_one((*PRE_AND_POST_NORMS, *attention(), *QK_NORM, *MLP, *ENDS)),
     from_hf=_gemma3_from_hf,

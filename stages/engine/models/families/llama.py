@@ -38,6 +38,7 @@ def _from_gguf(metadata: Fields, facts: GgufFacts) -> Architecture:
 LLAMA = Family(
     model_type="llama",
     hf_class="LlamaForCausalLM",
+    hf_reward_class="LlamaForSequenceClassification",
     gguf_name="llama",
     weights=(*PRE_NORMS, *attention("interleaved"), *MLP, *ENDS),
     from_hf=_from_hf,

@@ -9,10 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from stages.engine.models.architecture import Architecture
-from stages.engine.models.families.family import Family, WeightName
+from stages.engine.models.families.family import REWARD_HEAD, Family, WeightName
 from stages.errors import UserError
 
 Shape = tuple[int, ...]
+
+OUTPUT_PATH = "lm_head."
+"""How paths of an output projection begin."""
 
 
 class Piece(NamedTuple):
@@ -42,6 +45,7 @@ class Checkpoint:
         read: writes some rows of a piece into an array of float32 or bfloat16, in the layout of files.
         problems: what is wrong with it beyond names and shapes.
         text_part: whether other programs see it within a model of text and images.
+        head: shape of the tensor that holds the head, where this is a reward model.
     """
 
     path: Path
@@ -52,6 +56,7 @@ class Checkpoint:
     read: Callable[[Piece, slice, np.ndarray], None]
     problems: Sequence[str] = ()
     text_part: bool = False
+    head: Shape | None = None
 
 
 def is_kernel(path: str) -> bool:
@@ -59,9 +64,11 @@ def is_kernel(path: str) -> bool:
     return path.endswith(".kernel")
 
 
-def weight_names(family: Family, arch: Architecture) -> list[WeightName]:
-    """The weights that this decoder has."""
-    return [name for name in family.weights if not (arch.tied_embeddings and name.path.startswith("lm_head."))]
+def weight_names(family: Family, arch: Architecture, *, reward: bool = False) -> list[WeightName]:
+    """The weights that this decoder has; as a reward model it has a head for rewards and no output projection."""
+    without_output = arch.tied_embeddings or reward
+    names = [name for name in family.weights if not (without_output and name.path.startswith(OUTPUT_PATH))]
+    return [*names, REWARD_HEAD] if reward else names
 
 
 def _leads(path: str, arch: Architecture) -> list[Shape]:

@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from stages.engine.models.families.catalog import FAMILIES
-from stages.engine.models.families.family import Family
+from stages.engine.models.families.family import REWARD_HEAD, Family
 from stages.engine.models.families.fields import Fields
 from stages.engine.models.weights.cast import copy_values
 from stages.engine.models.weights.checkpoint import Checkpoint, Piece, make_pieces, weight_names
@@ -59,8 +60,11 @@ def open_hf(folder: Path) -> Checkpoint:
     problems = [*_duplicates(files)]
     if arch.tied_embeddings and OUTPUT in stored:
         problems += _untied(stored, stored.pop(OUTPUT))
+    if REWARD_HEAD.hf in stored:
+        # It has no output projection, so that none is read or made.
+        arch = replace(arch, tied_embeddings=True)
     pieces = {weight.path: make_pieces(weight.path, weight.hf, arch) for weight in weight_names(family, arch)}
-    wanted = {piece.name for each in pieces.values() for piece in each}
+    wanted = {REWARD_HEAD.hf, *(piece.name for each in pieces.values() for piece in each)}
     problems += [
         f"{name} is of type {tensor.dtype}; supported are {', '.join(DTYPES)}: convert it"
         for name, tensor in stored.items()
@@ -72,7 +76,8 @@ def open_hf(folder: Path) -> Checkpoint:
         copy_values(tensor.file.rows(tensor.name, rows), out)
 
     shapes = {name: tensor.file.tensors[tensor.name].shape for name, tensor in stored.items()}
-    return Checkpoint(folder, family, arch, shapes, pieces, read, problems, text_part)
+    head = shapes.pop(REWARD_HEAD.hf, None)
+    return Checkpoint(folder, family, arch, shapes, pieces, read, problems, text_part, head)
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """A whole model as a folder in the layout of Hugging Face, which other programs read and `load` does too."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -11,9 +11,16 @@ from jaxtyping import Array, DTypeLike, Float
 from stages.engine.data.tokenizer import Tokenizer
 from stages.engine.data.tokenizer_save import save_tokenizer
 from stages.engine.models.architecture import Architecture
-from stages.engine.models.families.family import Family, HfValue
+from stages.engine.models.families.family import REWARD_HEAD, Family, HfValue
 from stages.engine.models.weights.abstract import weight_shapes
-from stages.engine.models.weights.checkpoint import Piece, is_kernel, make_pieces, stored_shape, weight_names
+from stages.engine.models.weights.checkpoint import (
+    OUTPUT_PATH,
+    Piece,
+    is_kernel,
+    make_pieces,
+    stored_shape,
+    weight_names,
+)
 from stages.engine.models.weights.hf import CONFIG_FILE
 from stages.engine.models.weights.shards import ShardWriter, Tensor
 
@@ -29,6 +36,7 @@ def save_hf(
     tokenizer: Tokenizer,
     *,
     dtype: DTypeLike = jnp.float32,
+    reward: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Writes config, weights and tokenizer; equal models give equal bytes.
@@ -41,18 +49,22 @@ def save_hf(
             written before the next is asked for.
         tokenizer: of the model.
         dtype: of the files: float32, bfloat16 or float16.
+        reward: whether this is a reward model: its head is among the weights, and an output projection is left out.
         max_shard_bytes: largest sum of the tensors in one file.
     """
-    shapes = weight_shapes(arch)
-    pieces = {name.path: make_pieces(name.path, name.hf, arch) for name in weight_names(family, arch)}
+    shapes = {**weight_shapes(arch), REWARD_HEAD.path: (arch.width, 1)}
+    pieces = {name.path: make_pieces(name.path, name.hf, arch) for name in weight_names(family, arch, reward=reward)}
     ordered = sorted(((path, piece) for path in pieces for piece in pieces[path]), key=lambda each: _rank(*each))
     tensors = [Tensor(piece.name, stored_shape(path, shapes[path], piece)) for path, piece in ordered]
     with ShardWriter(folder, tensors, np.dtype(dtype), max_shard_bytes) as files:
         for path, stack in weights:
+            if reward and path.startswith(OUTPUT_PATH):
+                continue
             for piece in pieces[path]:
                 own = np.asarray(stack[piece.lead])
                 files.write(piece.name, own.T if is_kernel(path) else own)
-    _write_config(folder, family, arch, tokenizer, np.dtype(dtype).name)
+    kind = _reward_entries(family, tokenizer) if reward else {"architectures": [family.hf_class]}
+    _write_config(folder, family, arch, tokenizer, np.dtype(dtype).name, kind)
     save_tokenizer(folder, tokenizer)
 
 
@@ -63,10 +75,26 @@ def _rank(path: str, piece: Piece) -> int:
     return piece.lead[0] if piece.lead else 1 << 30
 
 
-def _write_config(folder: Path, family: Family, arch: Architecture, tokenizer: Tokenizer, dtype: str) -> None:
+def _reward_entries(family: Family, tokenizer: Tokenizer) -> dict[str, HfValue]:
+    """What makes other programs read one number, at the last token that is no padding.
+
+    Padding with an end token would hide it from them; without a padding token they take one row at a time.
+    """
+    padding = tokenizer.backend.token_to_id(tokenizer.pad_token) if tokenizer.pad_token else None
+    return {
+        "architectures": [family.hf_reward_class],
+        "id2label": {"0": "reward"},
+        "label2id": {"reward": 0},
+        "pad_token_id": None if padding in tokenizer.eos_ids else padding,
+    }
+
+
+def _write_config(
+    folder: Path, family: Family, arch: Architecture, tokenizer: Tokenizer, dtype: str, kind: Mapping[str, HfValue]
+) -> None:
     ends: list[int] = [tokenizer.eos_id, *sorted(tokenizer.eos_ids - {tokenizer.eos_id})]
     config: dict[str, HfValue | list[int]] = {
-        "architectures": [family.hf_class],
+        **kind,
         "model_type": family.model_type,
         **family.to_hf(arch),
         # Old and new readers' word for the same.

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from stages.engine.data.batching import Batch, Group, PackedRow, TargetShape, pack_rows
 from stages.engine.models.cache import look_at_tokens
-from stages.engine.models.heads import score_targets
+from stages.engine.models.heads import score_targets, value_targets
 from stages.engine.models.lora import Weights, bind
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.transformer import Cells
@@ -27,15 +27,17 @@ def score(model: LoadedModel, adapter: Weights, batch: Batch, temperature: float
     return np.where(batch.target_mask, run(adapter, model.frozen.base), 0)
 
 
-def plain_logits(model: LoadedModel, adapter: Weights, ids: Sequence[int]) -> Float[Array, "T V"]:
-    """A causal pass over one sequence, without padding."""
+def plain_outputs(
+    model: LoadedModel, adapter: Weights, ids: Sequence[int]
+) -> tuple[Float[Array, "T D"], Float[Array, "T V"]]:
+    """Hidden states and logits of a causal pass over one sequence, without padding."""
     causal = jnp.tri(len(ids), dtype=bool)[None]
 
-    def run(adapter: Weights, base: Cells) -> Float[Array, "T V"]:
+    def run(adapter: Weights, base: Cells) -> tuple[Float[Array, "T D"], Float[Array, "T V"]]:
         decoder = bind(model.frozen.graph, adapter, base)
         tokens, positions = jnp.array([ids]), jnp.arange(len(ids))[None]
         hidden, _ = decoder(tokens, positions, look_at_tokens(causal, positions))
-        return decoder.logits(hidden[0])
+        return hidden[0], decoder.logits(hidden[0])
 
     return jax.jit(run)(adapter, model.frozen.base)
 
@@ -50,7 +52,8 @@ def alone(response: Sequence[int]) -> PackedRow:
 
 def test_a_target_is_scored_by_the_output_before_it_at_the_temperature(tiny: LoadedModel, moved: Weights) -> None:
     response = RESPONSES[0]
-    logits = np.asarray(plain_logits(tiny, moved, [*PROMPT, *response[:-1]]), np.float64)[len(PROMPT) - 1 :]
+    _, all_logits = plain_outputs(tiny, moved, [*PROMPT, *response[:-1]])
+    logits = np.asarray(all_logits, np.float64)[len(PROMPT) - 1 :]
     for temperature in (1.0, 0.7):
         scaled = logits / temperature
         expected = scaled[range(4), response] - np.log(np.exp(scaled).sum(axis=-1))
@@ -80,3 +83,14 @@ def test_width_and_empty_rows_change_nothing(tiny: LoadedModel, moved: Weights) 
     wide = score(tiny, moved, pack([*rows, PackedRow((), ())], width=32))
     np.testing.assert_allclose(wide[:3], narrow, atol=TOLERANCE)
     assert np.isfinite(wide).all()
+
+
+def test_a_value_is_read_off_the_hidden_state_before_its_target(tiny: LoadedModel, moved: Weights) -> None:
+    head = jnp.linspace(-1.0, 2.0, tiny.opened.checkpoint.arch.width)[:, None]
+    batch = pack([PackedRow((), [Group(PROMPT, RESPONSES)])])
+    run = jax.jit(lambda adapter, base: value_targets(bind(tiny.frozen.graph, adapter, base), head, batch))
+    found = np.asarray(run(moved, tiny.frozen.base)).reshape(3, 3, 4)[0]
+    response = RESPONSES[0]
+    hidden, _ = plain_outputs(tiny, moved, [*PROMPT, *response[:-1]])
+    expected = (np.asarray(hidden, np.float64) @ np.asarray(head, np.float64))[len(PROMPT) - 1 :, 0]
+    np.testing.assert_allclose(found[0, : len(response)], expected, atol=TOLERANCE, rtol=TOLERANCE)

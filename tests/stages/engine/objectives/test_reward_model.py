@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from stages.engine.objectives.reward_model import bradley_terry, centering, right
+from stages.engine.objectives.reward_model import bradley_terry, centering
 
 CHOSEN = np.array([0.0, 2.0, -1.0, 0.3, 40.0])
 REJECTED = np.array([0.0, 1.0, 0.5, 0.3, -50.0])
@@ -57,7 +57,3 @@ def test_gradients_of_a_preference_are_the_probability_of_the_other_one() -> Non
     gradient = jax.grad(lambda c: bradley_terry(c, jnp.asarray(REJECTED), jnp.asarray(MARGINS)).sum())
     lead = CHOSEN - REJECTED - MARGINS
     np.testing.assert_allclose(gradient(jnp.asarray(CHOSEN)), -1 / (1 + np.exp(lead)), atol=1e-6)
-
-
-def test_a_tie_is_half_right() -> None:
-    assert right(jnp.asarray(CHOSEN), jnp.asarray(REJECTED)).tolist() == [0.5, 1.0, 0.0, 0.5, 1.0]

@@ -14,6 +14,7 @@ from stage_trial import TINY
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.architecture import Architecture, Experts, Llama3Scaling, RopeSettings, Window
 from stages.engine.models.families.catalog import FAMILIES
+from stages.engine.models.families.family import REWARD_HEAD
 from stages.engine.models.weights.abstract import weight_shapes
 from stages.engine.models.weights.load import open_checkpoint, read_weights
 from stages.engine.models.weights.save import save_hf
@@ -126,6 +127,31 @@ def test_a_folder_is_whole_with_tokenizer_and_ends(tmp_path: Path) -> None:
     assert config["eos_token_id"] == TOKENIZER.eos_id
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.eos_ids, tokenizer.chat_template) == (TOKENIZER.eos_ids, TOKENIZER.chat_template)
+
+
+@EVERY_FAMILY
+def test_a_reward_model_has_a_head_in_place_of_its_output_projection(tmp_path: Path, kind: str) -> None:
+    family, arch = FAMILIES[kind], ARCHS[kind]
+    weights = {**draw(kind), REWARD_HEAD.path: RANDOM.normal(size=(arch.width, 1)).astype(np.float32)}
+    save_hf(tmp_path, family, arch, weights.items(), TOKENIZER, reward=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [family.hf_reward_class]
+    assert list(config["id2label"]) == ["0"]
+    assert stored(tmp_path)[REWARD_HEAD.hf] == weights[REWARD_HEAD.path].tobytes()
+    assert "lm_head.weight" not in stored(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.head == (1, arch.width)
+    found = read_weights(checkpoint)
+    assert found.keys() == weights.keys() - {REWARD_HEAD.path, "lm_head.kernel"}
+    assert all(np.array_equal(found[path], weights[path]) for path in found)
+
+
+@pytest.mark.parametrize(("pad_token", "written"), [(TOKENIZER.pad_token, 0), (TOKENIZER.eos_token, None), ("", None)])
+def test_padding_of_a_reward_model_hides_no_end_token(tmp_path: Path, pad_token: str, written: int | None) -> None:
+    weights = {**draw("llama"), REWARD_HEAD.path: np.ones((SMALL.width, 1), np.float32)}
+    tokenizer = replace(TOKENIZER, pad_token=pad_token)
+    save_hf(tmp_path, FAMILIES["llama"], ARCHS["llama"], weights.items(), tokenizer, reward=True)
+    assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == written
 
 
 def test_a_weight_that_never_comes_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from stages.engine.models.cache import look_at_tokens
 from stages.engine.models.config import Remat
 from stages.engine.models.transformer import Decoder
 from stages.engine.objectives.chunked_logprobs import chunked_logprobs
+from stages.engine.objectives.projection import Head, Outputs
 
 
 def score_targets(model: Decoder, batch: Batch, temperature: float = 1.0, remat: Remat = "none") -> Float[Array, "B R"]:
@@ -18,15 +19,29 @@ def score_targets(model: Decoder, batch: Batch, temperature: float = 1.0, remat:
     Logits exist at targets only, and for a part of them at a time. Entries outside `target_mask` are meaningless.
     A gradient computes again what `remat` says.
     """
-    tied = model.arch.tied_embeddings
+    hidden, matrix, head = outputs_at_targets(model, batch, temperature, remat)
     return chunked_logprobs(
-        _before_targets(model, batch, remat),
-        model.embed.embedding[...] if tied else model.lm_head.kernel[...],
+        hidden,
+        matrix,
         jnp.asarray(batch.targets),
-        vocab_axis=0 if tied else 1,
+        vocab_axis=head.vocab_axis,
         temperature=temperature,
-        soft_cap=model.arch.final_soft_cap,
+        soft_cap=head.soft_cap,
     )
+
+
+def outputs_at_targets(model: Decoder, batch: Batch, temperature: float = 1.0, remat: Remat = "none") -> Outputs:
+    """What the distributions of a batch's targets are made of; entries outside `target_mask` are meaningless."""
+    matrix, head = output_head(model, temperature)
+    return Outputs(_before_targets(model, batch, remat), matrix, head)
+
+
+def output_head(model: Decoder, temperature: float = 1.0) -> tuple[Float[Array, "_ _"], Head]:
+    """The matrix that hidden states are multiplied with, and what is done then."""
+    cap = model.arch.final_soft_cap
+    if model.arch.tied_embeddings:
+        return model.embed.embedding[...], Head(0, temperature, cap)
+    return model.lm_head.kernel[...], Head(1, temperature, cap)
 
 
 def value_targets(

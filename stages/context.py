@@ -113,6 +113,12 @@ class RunContext:
         """Local file or folder of an external source whose content matches its digest."""
         return open_source(source, Path(self._request.cache))
 
+    def cache_dir(self, name: str) -> Path:
+        """A local folder that all attempts share, for what can be computed again; files in it are replaced whole."""
+        folder = Path(self._request.cache) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def output_dir(self, name: str) -> Path:
         """Local folder whose files become the output when the stage returns."""
         folder = Path(self._request.scratch) / OUTPUTS_FOLDER / name

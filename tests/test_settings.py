@@ -19,6 +19,69 @@ ROOT = Path(__file__).parents[1]
 
 # A line is added here together with the code that reads the setting.
 SETTINGS = """
+AdamWConfig.learning_rate
+AdamWConfig.warmup_steps
+AdamWConfig.decay
+AdamWConfig.decay_to added
+AdamWConfig.weight_decay
+AdamWConfig.max_grad_norm
+AdamWConfig.ema_decay added
+AdamWConfig.max_skipped_updates added
+AdamWConfig.kind added
+AdamWConfig.beta1
+AdamWConfig.beta2
+AdamWConfig.epsilon
+AdafactorConfig.learning_rate
+AdafactorConfig.warmup_steps
+AdafactorConfig.decay
+AdafactorConfig.decay_to added
+AdafactorConfig.weight_decay
+AdafactorConfig.max_grad_norm
+AdafactorConfig.ema_decay added
+AdafactorConfig.max_skipped_updates added
+AdafactorConfig.kind
+AdafactorConfig.decay_rate
+AdafactorConfig.clipping_threshold
+AdafactorConfig.scale_by_weights
+LionConfig.learning_rate
+LionConfig.warmup_steps
+LionConfig.decay
+LionConfig.decay_to added
+LionConfig.weight_decay
+LionConfig.max_grad_norm
+LionConfig.ema_decay added
+LionConfig.max_skipped_updates added
+LionConfig.kind
+LionConfig.beta1
+LionConfig.beta2
+MuonConfig.learning_rate
+MuonConfig.warmup_steps
+MuonConfig.decay
+MuonConfig.decay_to added
+MuonConfig.weight_decay
+MuonConfig.max_grad_norm
+MuonConfig.ema_decay added
+MuonConfig.max_skipped_updates added
+MuonConfig.kind
+MuonConfig.momentum
+MuonConfig.match_rms
+MuonConfig.beta1
+MuonConfig.beta2
+SgdConfig.learning_rate
+SgdConfig.warmup_steps
+SgdConfig.decay
+SgdConfig.decay_to added
+SgdConfig.weight_decay
+SgdConfig.max_grad_norm
+SgdConfig.ema_decay added
+SgdConfig.max_skipped_updates added
+SgdConfig.kind
+SgdConfig.momentum
+SgdConfig.nesterov
+EvaluateConfig.every_steps
+EvaluateConfig.keep
+EvaluateConfig.patience
+EvaluateConfig.min_improvement
 EvaluationConfig.sampling
 EvaluationConfig.accuracy
 EvaluationConfig.seed
@@ -52,14 +115,6 @@ MeshConfig.fsdp
 MeshConfig.expert
 MeshConfig.sequence
 MeshConfig.tensor
-OptimizerConfig.learning_rate
-OptimizerConfig.warmup_steps
-OptimizerConfig.decay
-OptimizerConfig.weight_decay
-OptimizerConfig.beta1
-OptimizerConfig.beta2
-OptimizerConfig.epsilon
-OptimizerConfig.max_grad_norm
 PrepareConfig.source source
 PrepareConfig.num_train
 PrepareConfig.num_validation
@@ -75,6 +130,7 @@ SftConfig.optimizer
 SftConfig.num_steps
 SftConfig.batch_size
 SftConfig.max_tokens
+SftConfig.evaluate added
 SftConfig.adapter_dropout added
 SftConfig.seed
 SftConfig.train_micro_batch execution
@@ -159,8 +215,28 @@ def fields_of(node: ast.ClassDef) -> Fields:
     return fields
 
 
-def classes_of(module: ast.Module) -> dict[str, Fields]:
-    return {node.name: fields_of(node) for node in ast.walk(module) if isinstance(node, ast.ClassDef)}
+class House:
+    """All classes with their own and inherited fields, and names that stand for others, as of a choice of classes."""
+
+    def __init__(self, modules: Sequence[ast.Module]) -> None:
+        nodes = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+        self._own = {node.name: fields_of(node) for node in nodes}
+        self._bases = {node.name: [name for base in node.bases for name in names_in(base)] for node in nodes}
+        self._aliases = {
+            target.id: names_in(node.value)
+            for module in modules
+            for node in module.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def fields(self, name: str) -> Fields:
+        inherited = [self.fields(base) for base in self._bases.get(name, []) if base != name]
+        return {field: types for fields in [*inherited, self._own.get(name, {})] for field, types in fields.items()}
+
+    def meant(self, names: frozenset[str]) -> frozenset[str]:
+        return names.union(*(self._aliases.get(name, frozenset()) for name in names))
 
 
 class Reads(ast.NodeVisitor):
@@ -169,9 +245,9 @@ class Reads(ast.NodeVisitor):
     Such a value is a parameter, a field or property of another one, or a variable assigned from it.
     """
 
-    def __init__(self, classes: Mapping[str, Fields]) -> None:
+    def __init__(self, house: House) -> None:
         self.found: set[tuple[str, str]] = set()
-        self.classes = classes
+        self.house = house
         self.known: dict[str, frozenset[str]] = {}
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -184,7 +260,7 @@ class Reads(ast.NodeVisitor):
         outer = dict(self.known)
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             if argument.arg != "self":
-                self.known[argument.arg] = names_in(argument.annotation)
+                self.known[argument.arg] = self.house.meant(names_in(argument.annotation))
         self.generic_visit(node)
         fields = {name: types for name, types in self.known.items() if name.startswith("self.")}
         self.known = {**outer, **fields}
@@ -203,19 +279,23 @@ class Reads(ast.NodeVisitor):
             self.found |= {(name, node.attr) for name in self._types(node.value)}
         self.generic_visit(node)
 
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        if isinstance(node.cls, ast.Name):
+            self.found |= {(node.cls.id, field) for field in node.kwd_attrs}
+        self.generic_visit(node)
+
     def _types(self, node: ast.expr) -> frozenset[str]:
         known = self.known.get(ast.unparse(node), frozenset())
         if known or not isinstance(node, ast.Attribute):
             return known
-        owners = [self.classes.get(name, {}) for name in self._types(node.value)]
-        return frozenset().union(*(fields.get(node.attr, frozenset()) for fields in owners))
+        owners = [self.house.fields(name) for name in self._types(node.value)]
+        return self.house.meant(frozenset().union(*(fields.get(node.attr, frozenset()) for fields in owners)))
 
 
 def reads(modules: Sequence[ast.Module]) -> set[tuple[str, str]]:
-    classes = {name: fields for module in modules for name, fields in classes_of(module).items()}
-    found: set[tuple[str, str]] = set()
+    house, found = House(modules), set[tuple[str, str]]()
     for module in modules:
-        visitor = Reads(classes)
+        visitor = Reads(house)
         visitor.visit(module)
         found |= visitor.found
     return found
@@ -232,7 +312,8 @@ def read() -> set[tuple[str, str]]:
 
 @ALL_FIELDS
 def test_a_setting_is_read(section: type[Strict], name: str, field: FieldInfo, read: set[tuple[str, str]]):
-    assert (section.__name__, name) in read
+    # What a base class has in common for several is read by those who know only that.
+    assert any((known.__name__, name) in read for known in section.__mro__)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +334,13 @@ def test_the_search_for_readers_follows_parameters_variables_and_fields():
         class Inner:
             rank: int
             alpha: float
+        class Scaled(Inner):
+            scale: float
+            tilt: float
+        Choice = Inner | Scaled
         class Outer:
             inner: Inner
+            choice: Choice
             seed: int
         class Loop:
             outer: Outer | None
@@ -267,6 +353,11 @@ def test_the_search_for_readers_follows_parameters_variables_and_fields():
             return inner.rank
         def write(config: Outer):
             config.never = 1
+            config.choice.rate
+        def by_kind(choice: Choice, config: Scaled):
+            match choice:
+                case Scaled(scale=scale):
+                    return scale, config.inner
     """
     found = reads([ast.parse(inspect.cleandoc(source))])
     assert found & {(name, field) for name in ("Inner", "Outer") for field in ("rank", "alpha", "seed", "inner")} == {
@@ -275,4 +366,5 @@ def test_the_search_for_readers_follows_parameters_variables_and_fields():
         ("Outer", "seed"),
         ("Inner", "alpha"),
     }
-    assert {("Outer", "never"), ("Outer", "rate"), ("Inner", "rate")} & found == set()
+    assert {("Outer", "choice"), ("Scaled", "rate"), ("Scaled", "scale"), ("Scaled", "inner")} <= found
+    assert {("Outer", "never"), ("Outer", "rate"), ("Scaled", "tilt"), ("Scaled", "rank")} & found == set()

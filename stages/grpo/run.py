@@ -1,7 +1,9 @@
 """Group relative policy optimization, top to bottom."""
 
+import json
+from collections.abc import Iterable
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
@@ -21,10 +23,10 @@ from stages.engine.rl.learner import Learned, PolicyLearner
 from stages.engine.rl.losses import PolicyLoss
 from stages.engine.rl.rollouts import Prompt, Rollout, collect, make_prompts
 from stages.engine.rollout.native.sampler import NativeSampler
-from stages.engine.training.loop import TOKENS, Numbers, train
-from stages.engine.training.optimizer import make_optimizer, make_schedule
+from stages.engine.training.loop import SKIPPED, TOKENS, Numbers, train
+from stages.engine.training.optimizer import make_rule
 from stages.engine.training.report import write_training_report
-from stages.engine.training.state import TrainState, advance, start_state
+from stages.engine.training.state import TrainState, advance, final_weights, start_state
 from stages.engine.training.step import loss_means
 from stages.errors import UserError
 from stages.grpo.config import GrpoConfig
@@ -46,13 +48,12 @@ def run(context: StageContext, config: GrpoConfig) -> None:
         seed=config.seed,
     )
     num_updates = config.num_steps * (config.prompts_per_step // config.mini_batch)
-    optimizer = make_optimizer(config.optimizer, num_updates)
-    schedule = make_schedule(config.optimizer, num_updates)
+    rule = make_rule(config.optimizer, num_updates)
     learner = PolicyLearner(
         model.frozen,
         model.adapter,
         _loss_settings(config),
-        optimizer,
+        rule,
         layout=_layout_of(prompts, config, cluster),
         cluster=cluster,
     )
@@ -70,23 +71,27 @@ def run(context: StageContext, config: GrpoConfig) -> None:
             if len(kept):
                 learned.append(learner.learn(weights, moments, rollout, advantages, kept))
                 weights, moments = learned[-1].weights, learned[-1].optimizer
-        numbers = _numbers(rollout, mixed, learned)
-        if learned:
-            numbers |= {"optimizer/learning_rate": jnp.asarray(schedule(state.counters.updates))}
+        numbers = {**_numbers(rollout, mixed, learned), SKIPPED: moments.skipped.astype(float)}
         trained = rollout.num_tokens(np.flatnonzero(mixed).tolist())
         counters = advance(state.counters, updates=len(learned), rows=len(rows), tokens=trained)
-        return TrainState(weights, moments, counters), numbers
+        return TrainState(weights, moments, state.best, counters), numbers
+
+    def show(done: int) -> Iterable[str]:
+        for row in batch_rows(len(prompts), config.prompts_per_step, config.seed, done):
+            yield json.dumps({"row": row, "prompt": model.chat.reply_text(prompts[row].ids)}, ensure_ascii=False)
 
     end = train(
         context,
-        start_state(model.adapter, optimizer, config.seed, cluster),
+        start_state(model.adapter, rule, config.seed, cluster),
         cluster=cluster,
+        rule=rule,
         num_steps=config.num_steps,
         save_every_steps=config.save_every_steps,
         step=step,
+        show=show,
     )
-    write_model(context.output_dir("checkpoint"), model.base, of_this_process(cluster, end.weights), config.model)
-    write_training_report(context.output_dir("report"), end.counters)
+    write_model(context.output_dir("checkpoint"), model, of_this_process(cluster, final_weights(end)), config.model)
+    write_training_report(context.output_dir("report"), end)
 
 
 def _read_prompts(context: StageContext, config: GrpoConfig, opened: OpenedModel) -> list[Prompt]:
@@ -135,5 +140,5 @@ def _numbers(rollout: Rollout, mixed: Bool[np.ndarray, " P"], learned: list[Lear
     }
     if learned:
         numbers |= loss_means([update.loss for update in learned])
-        numbers |= {"optimizer/grad_norm": learned[-1].grad_norm}
+        numbers |= {"optimizer/grad_norm": learned[-1].grad_norm, "optimizer/learning_rate": learned[-1].learning_rate}
     return numbers

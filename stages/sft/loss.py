@@ -30,6 +30,6 @@ def make_sft_loss(
             batch, dropped = given, None
         logprobs = score_targets(bind(graph, weights, base, dropped), batch, remat=remat)
         nll = -jnp.sum(jnp.where(batch.target_mask, logprobs, 0.0))
-        return Loss(nll, jnp.sum(batch.target_mask, dtype=jnp.float32), {})
+        return Loss(nll, jnp.sum(batch.target_mask, dtype=jnp.float32), {"loss/nll": nll})
 
     return loss

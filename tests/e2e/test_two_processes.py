@@ -15,7 +15,7 @@ from flows.cli import main
 from stages.contract import Beat
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.errors import PreemptedError
 from stages.sft.config import SftConfig
 from stages.store.conditional import ConditionalStore, open_store
@@ -32,7 +32,7 @@ from tasks.supervise import BeatWatch, Deadlines, Ending, supervise
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 CONFIG = SftConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=8, alpha=16)),
-    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=3),
+    optimizer=AdamWConfig(learning_rate=1e-2, warmup_steps=3),
     num_steps=40,
     batch_size=6,
     seed=5,

@@ -7,12 +7,12 @@ import pytest
 from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored, stored_rows
 
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.sft.config import SftConfig
 
 CONFIG = SftConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=8, alpha=16)),
-    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=3),
+    optimizer=AdamWConfig(learning_rate=1e-2, warmup_steps=3),
     num_steps=30,
     batch_size=8,
     seed=5,

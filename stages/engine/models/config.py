@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from stages.contract import Added, Execution, Quantization, Strict
 
@@ -44,9 +44,16 @@ Remat = Literal["none", "dots", "full"]
 class TrainedModelConfig(Strict):
     """How the input model is trained."""
 
-    lora: LoraConfig
-    """The trained adapter. An input that has one must have been trained with the same section."""
+    lora: LoraConfig | None
+    """The trained adapter; null trains all weights. An input that has one must have been trained with the same
+    section."""
     quantization: Quantization | None = Added(None)
     """How the base is stored under the adapter (QLoRA); its weights are as in the checkpoint without it."""
     remat: Remat = Execution("none")
     """What a layer's backward pass computes again to save memory: `none`, all but matrix products (`dots`), or all."""
+
+    @model_validator(mode="after")
+    def _check_quantization(self) -> "TrainedModelConfig":
+        if self.quantization and self.lora is None:
+            raise ValueError("quantization is for a base under an adapter, but lora is null: all weights are trained")
+        return self

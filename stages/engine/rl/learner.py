@@ -4,7 +4,6 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Float32
 
 from stages.engine.cluster.mesh import ALONE, Cluster
@@ -17,6 +16,8 @@ from stages.engine.rl.experience import make_experience
 from stages.engine.rl.losses import PolicyBatch, PolicyLoss, make_policy_loss
 from stages.engine.rl.rollouts import Rollout
 from stages.engine.rollout.scoring import make_scorer
+from stages.engine.training.optimizer import UpdateRule
+from stages.engine.training.state import OptimizerState
 from stages.engine.training.step import Loss, add_gradients, make_gradient, make_update
 
 
@@ -28,12 +29,14 @@ class Learned(NamedTuple):
         optimizer: its state after the update.
         loss: of the groups learned from.
         grad_norm: see `Applied`.
+        learning_rate: of the update.
     """
 
     weights: Weights
-    optimizer: optax.OptState
+    optimizer: OptimizerState
     loss: Loss
     grad_norm: Float[Array, ""]
+    learning_rate: Float[Array, ""]
 
 
 class PolicyLearner:
@@ -44,7 +47,7 @@ class PolicyLearner:
         frozen: Frozen,
         reference: Weights,
         settings: PolicyLoss,
-        optimizer: optax.GradientTransformation,
+        rule: UpdateRule,
         *,
         layout: Layout,
         cluster: Cluster = ALONE,
@@ -55,7 +58,7 @@ class PolicyLearner:
             frozen: of the policy and the reference, which share their base; it lies on the devices of the cluster.
             reference: adapter of the reference; only a KL term reads it.
             settings: of the loss.
-            optimizer: of the policy's adapter.
+            rule: of the policy's updates.
             layout: of the groups in one backward pass.
             cluster: whose devices share the rows.
         """
@@ -65,17 +68,17 @@ class PolicyLearner:
         self._layout = layout
         self._score = make_scorer(frozen, settings.temperature, cluster) if settings.kl_coef else None
         self._gradient = make_gradient(make_policy_loss(frozen.graph, settings), cluster)
-        self._update = make_update(optimizer, cluster)
+        self._update = make_update(rule, cluster)
 
     def learn(
         self,
         weights: Weights,
-        moments: optax.OptState,
+        moments: OptimizerState,
         rollout: Rollout,
         advantages: Float32[np.ndarray, "P G"],
         rows: np.ndarray,
     ) -> Learned:
-        """Updates the policy once.
+        """Updates the policy once; weights and optimizer state are overwritten.
 
         Args:
             weights: of the policy.
@@ -92,4 +95,4 @@ class PolicyLearner:
         ]
         whole = reduce(add_gradients, (self._gradient(weights, self._base, batch) for batch in batches))
         applied = self._update(weights, moments, whole)
-        return Learned(applied.weights, applied.optimizer, whole.loss, applied.grad_norm)
+        return Learned(applied.weights, applied.optimizer, whole.loss, applied.grad_norm, applied.learning_rate)

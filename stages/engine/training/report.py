@@ -1,12 +1,18 @@
-"""The report that every training stage leaves: its counters."""
+"""The report that every training stage leaves: how far it went and what it found."""
 
 from pathlib import Path
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact
-from stages.engine.training.state import Counters
+from stages.engine.training.state import TrainState
 
 
-def write_training_report(folder: Path, counters: Counters) -> None:
-    """Writes steps, updates, rows and target tokens. Losses are in the metrics, step by step."""
-    metrics = {name: float(value) for name, value in counters._asdict().items() if name != "seed"}
+def write_training_report(folder: Path, end: TrainState) -> None:
+    """Writes steps, updates, rows and target tokens; where it was evaluated, the lowest loss and its step.
+
+    Losses are in the metrics, step by step.
+    """
+    metrics = {name: float(value) for name, value in end.counters._asdict().items() if name != "seed"}
+    metrics["skipped_updates"] = float(end.optimizer.skipped)
+    if end.best.step:
+        metrics |= {"validation_loss": float(end.best.loss), "best_step": float(end.best.step)}
     (folder / ARTIFACT_FILE).write_text(ReportArtifact(metrics=metrics).model_dump_json())

@@ -4,7 +4,7 @@ Accumulated over any split of a batch, sum of gradients over sum of denominators
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -17,6 +17,8 @@ from stages.engine.cluster.programs import compiled
 from stages.engine.models.axes import keep_moments, keep_weights
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
+from stages.engine.training.optimizer import UpdateRule
+from stages.engine.training.state import OptimizerState
 
 BatchT = TypeVar("BatchT")
 
@@ -49,11 +51,15 @@ class Applied(NamedTuple):
         weights: after the update.
         optimizer: its state after the update.
         grad_norm: global norm of the averaged gradient, before clipping.
+        learning_rate: of the update.
+        skipped: updates skipped so far; unlike that of the optimizer's state, no later update overwrites it.
     """
 
     weights: Weights
-    optimizer: optax.OptState
+    optimizer: OptimizerState
     grad_norm: Float[Array, ""]
+    learning_rate: Float[Array, ""]
+    skipped: Float[Array, ""]
 
 
 LossFunction = Callable[[Weights, Cells, BatchT], Loss]
@@ -85,21 +91,38 @@ def add_gradients(first: Gradient, second: Gradient) -> Gradient:
     return jax.tree.map(jnp.add, first, second)
 
 
-def make_update(
-    optimizer: optax.GradientTransformation, cluster: Cluster = ALONE
-) -> Callable[[Weights, optax.OptState, Gradient], Applied]:
+def make_update(rule: UpdateRule, cluster: Cluster = ALONE) -> Callable[[Weights, OptimizerState, Gradient], Applied]:
     """A compiled function that divides a gradient by its denominator and applies it.
 
-    The devices of a cluster share the work as they share the optimizer's state; the norm is that of one device.
+    Where loss or gradient is no finite number, weights and moments stay, and the update counts as skipped. Weights and
+    optimizer state are overwritten. The devices of a cluster share the work as they share the optimizer's state; the
+    norm is that of one device.
     """
 
-    def update(weights: Weights, state: optax.OptState, gradient: Gradient) -> Applied:
+    def update(weights: Weights, state: OptimizerState, gradient: Gradient) -> Applied:
         averaged = keep_weights(cluster, jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights))
-        changes, state = optimizer.update(averaged, state, weights)
+        norm = optax.tree.norm(averaged)
+        finite = jnp.isfinite(norm) & jnp.isfinite(gradient.loss.total)
+        changes, moments = rule.transform.update(averaged, state.moments, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
-        return Applied(keep_weights(cluster, moved), keep_moments(cluster, state), optax.tree.norm(averaged))
+        average = _averaged(state.average, moved, rule.ema_decay)
+        old, new = (weights, state.moments, state.average), (moved, moments, average)
+        moved, moments, average = jax.tree.map(partial(jnp.where, finite), new, old)
+        step = finite.astype(jnp.int32)
+        after = OptimizerState(
+            keep_moments(cluster, moments),
+            keep_weights(cluster, average),
+            state.applied + step,
+            state.skipped + 1 - step,
+        )
+        rate, skipped = jnp.asarray(rule.schedule(state.applied)), after.skipped.astype(jnp.float32)
+        return Applied(keep_weights(cluster, moved), after, norm, rate, skipped)
 
-    return jax.jit(update)
+    return jax.jit(update, donate_argnums=(0, 1))
+
+
+def _averaged(average: Weights, weights: Weights, decay: float | None) -> Weights:
+    return jax.tree.map(lambda mean, new: decay * mean + (1 - decay) * new, average, weights) if decay else {}
 
 
 @jax.jit

@@ -8,7 +8,7 @@ from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import Weights
 from stages.engine.models.opened import open_model
 from stages.engine.models.source import LoadedModel, load_trained_model
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.sft.config import SftConfig
 
 LORA = LoraConfig(rank=3, alpha=6)
@@ -19,7 +19,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """The tiny model under a fresh adapter."""
     config = SftConfig(
         model=TrainedModelConfig(lora=LORA),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
+        optimizer=AdamWConfig(learning_rate=1e-2),
         num_steps=1,
         batch_size=1,
         seed=1,

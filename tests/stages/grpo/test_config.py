@@ -9,7 +9,7 @@ from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.rollout.config import SamplingConfig
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.grpo.config import GrpoConfig
 
 SMOKE = Path(__file__).parents[3] / "pipelines" / "smoke.yaml"
@@ -20,7 +20,7 @@ def config(
 ) -> GrpoConfig:
     return GrpoConfig(
         model=TrainedModelConfig(lora=LoraConfig(rank=1, alpha=1)),
-        optimizer=OptimizerConfig(learning_rate=1.0),
+        optimizer=AdamWConfig(learning_rate=1.0),
         num_steps=1,
         prompts_per_step=prompts_per_step,
         mini_batch=mini_batch,

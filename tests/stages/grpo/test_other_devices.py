@@ -8,7 +8,7 @@ from stage_trial import StageTrial, Trained, coin_rows, stored_rows
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.rollout.config import SamplingConfig
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.grpo.config import GrpoConfig
 from stages.sft.config import SftConfig
 
@@ -19,7 +19,7 @@ def test_devices_that_share_the_model_draw_and_learn_what_one_does(trained: Trai
     assert isinstance(sft, SftConfig)
     config = GrpoConfig(
         model=sft.model,
-        optimizer=OptimizerConfig(learning_rate=2e-3, epsilon=1e-3),
+        optimizer=AdamWConfig(learning_rate=2e-3, epsilon=1e-3),
         num_steps=2,
         prompts_per_step=4,
         mini_batch=2,

@@ -9,7 +9,7 @@ from stage_trial import StageTrial, StopAfter, Trained, coin_rows, stored_rows
 from stages.contract import ARTIFACT_FILE, ModelArtifact, ReportArtifact
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.rollout.config import SamplingConfig
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.errors import PreemptedError, UserError
 from stages.grpo.config import GrpoConfig
 from stages.sft.config import SftConfig
@@ -23,7 +23,7 @@ def make_trial(trained: Trained, answer: str = "1", **changes: object) -> StageT
     assert isinstance(sft, SftConfig)
     config = GrpoConfig(
         model=sft.model,
-        optimizer=OptimizerConfig(learning_rate=2e-3),
+        optimizer=AdamWConfig(learning_rate=2e-3),
         num_steps=NUM_STEPS,
         prompts_per_step=PROMPTS,
         mini_batch=2,

@@ -30,8 +30,8 @@ from stages.engine.models.opened import open_model
 from stages.engine.models.paths import dotted
 from stages.engine.models.source import load_trained_model
 from stages.engine.models.transformer import Cells, Decoder
-from stages.engine.training.config import OptimizerConfig
-from stages.engine.training.optimizer import make_optimizer
+from stages.engine.training.config import AdamWConfig
+from stages.engine.training.optimizer import make_rule
 from stages.engine.training.state import start_state
 from stages.engine.training.step import Applied, Gradient, Loss, make_gradient, make_update
 from stages.errors import UserError
@@ -84,7 +84,7 @@ CASES = [
     if mesh != "expert" or model == "mixture"
 ]
 EXAMPLES = [Group((1, 90, 91, 92, 50 + row), [(60, 61, 70 + row, 2)[: 1 + row % 4]]) for row in range(8)]
-OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=1e-2, max_grad_norm=0.5, epsilon=1e-2), 10)
+RULE = make_rule(AdamWConfig(learning_rate=1e-2, max_grad_norm=0.5, epsilon=1e-2), 10)
 TRAINED = TrainedModelConfig(
     lora=LoraConfig(rank=2, alpha=2, targets=("attention",)), quantization=Quantization(kind="int8", tile_size=8)
 )
@@ -126,9 +126,9 @@ def step(arch: Architecture, cluster: Cluster) -> tuple[Gradient, Applied]:
         nll = -jnp.sum(jnp.where(batch.target_mask, logprobs, 0.0))
         return Loss(nll, jnp.sum(batch.target_mask, dtype=jnp.float32), {})
 
-    state = start_state(weights, OPTIMIZER, 0, cluster)
+    state = start_state(weights, RULE, 0, cluster)
     gradient = make_gradient(loss, cluster)(state.weights, NO_BASE, packed(cluster))
-    return gradient, make_update(OPTIMIZER, cluster)(state.weights, state.optimizer, gradient)
+    return gradient, make_update(RULE, cluster)(state.weights, state.optimizer, gradient)
 
 
 @cache

@@ -23,14 +23,14 @@ from stages.engine.models.dropout import NumberedBatch, TokenNumbers
 from stages.engine.models.lora import Frozen, Weights, split
 from stages.engine.models.weights.load import load_decoder
 from stages.engine.rollout.scoring import make_scorer
-from stages.engine.training.config import OptimizerConfig
-from stages.engine.training.optimizer import make_optimizer
+from stages.engine.training.config import AdamWConfig
+from stages.engine.training.optimizer import make_rule
 from stages.engine.training.state import TrainState, start_state
 from stages.engine.training.step import Gradient, make_gradient, make_update
 from stages.sft.loss import make_sft_loss
 
 EXAMPLES = [Group((1, 90, 91, 92, 50 + row), [(60, 61, 70 + row, 2)[: 1 + row % 4]]) for row in range(5)]
-OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=1e-2, max_grad_norm=0.5), 10)
+RULE = make_rule(AdamWConfig(learning_rate=1e-2, max_grad_norm=0.5), 10)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_rows_divided_over_devices_score_as_on_one(cluster: Cluster, model: Mode
 def test_an_update_with_divided_moments_is_that_of_one_device(cluster: Cluster, model: Model, alone: Gradient) -> None:
     updates = []
     for where in (ALONE, cluster):
-        state, update = start_state(model.adapter, OPTIMIZER, 0, where), make_update(OPTIMIZER, where)
+        state, update = start_state(model.adapter, RULE, 0, where), make_update(RULE, where)
         first = update(state.weights, state.optimizer, replicate(where, alone))
         updates.append(update(first.weights, first.optimizer, replicate(where, alone)))
     expected, found = updates
@@ -166,7 +166,7 @@ def test_a_state_is_restored_onto_another_number_of_devices(
 ) -> None:
     places = {1: ALONE, 4: cluster}
     trial = StageTrial(tmp_path, "sft", StageConfigBase(), {})
-    state = start_state(model.adapter, OPTIMIZER, 7, places[writers])
+    state = start_state(model.adapter, RULE, 7, places[writers])
     state = state._replace(
         optimizer=jax.tree.map(lambda leaf: leaf + jnp.asarray(1, leaf.dtype), state.optimizer),
         counters=state.counters._replace(step=3),
@@ -174,7 +174,7 @@ def test_a_state_is_restored_onto_another_number_of_devices(
     writer = ProgressWriter(trial.context().progress)
     writer.save(3, state)
     writer.close()
-    template = start_state(model.adapter, OPTIMIZER, 7, places[readers])
+    template = start_state(model.adapter, RULE, 7, places[readers])
 
     def accept(found: TrainState, point: ProgressPoint) -> None:
         assert found.counters == state.counters

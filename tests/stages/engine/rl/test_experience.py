@@ -31,16 +31,16 @@ def tokens(parts: list[Experience]) -> list[tuple[int, float, float]]:
 def test_every_token_travels_with_its_log_probability_and_its_responses_advantage(
     common: int, micro_batch: int
 ) -> None:
-    groups = [Group((*range(100, 100 + common), *prompt), responses) for prompt, responses in GROUPS]
+    groups = [Group((*range(100, 100 + common), *group.prompt), group.responses) for group in GROUPS]
     prompts = [group.prompt for group in groups]
     layout = choose_layout(prompts, batch_size=len(prompts), micro_batch=micro_batch, group_size=2, max_response=4)
     parts = make_experience(groups, LOGPROBS, ADVANTAGES, layout)
     assert len(parts) == -(-3 // micro_batch)
     assert len({part.old_logprobs.shape for part in parts}) == 1
     assert tokens(parts) == [
-        (token, float(LOGPROBS[group, sample, at]), float(ADVANTAGES[group, sample]))
-        for group, (_, responses) in enumerate(groups)
-        for sample, response in enumerate(responses)
+        (token, float(LOGPROBS[number, sample, at]), float(ADVANTAGES[number, sample]))
+        for number, group in enumerate(groups)
+        for sample, response in enumerate(group.responses)
         for at, token in enumerate(response)
     ]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,8 +12,9 @@ from stages.engine.rl.learner import Learned, PolicyLearner
 from stages.engine.rl.losses import PolicyLoss
 from stages.engine.rl.rollouts import Prompt, Rollout
 from stages.engine.rollout.native.sampler import Responses
-from stages.engine.training.config import OptimizerConfig
-from stages.engine.training.optimizer import make_optimizer
+from stages.engine.training.config import AdamWConfig
+from stages.engine.training.optimizer import make_rule
+from stages.engine.training.state import start_state
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -25,7 +25,7 @@ ADVANTAGES = np.array([[0.7, -0.7], [9.0, 9.0], [-0.3, 0.3]], np.float32)
 SETTINGS = PolicyLoss(
     max_response=3, temperature=1.0, clip_low=0.9, clip_high=50.0, kl_coef=0.0, aggregation="token_mean"
 )
-OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=1e-2), 1)
+RULE = make_rule(AdamWConfig(learning_rate=1e-2), 1)
 
 Learn = Callable[..., Learned]
 
@@ -34,12 +34,12 @@ Learn = Callable[..., Learned]
 def learn(tiny: LoadedModel, moved: Weights) -> Learn:
     prompts = [prompt.ids for prompt in PROMPTS]
     layout = choose_layout(prompts, batch_size=1, micro_batch=1, group_size=2, max_response=3)
-    learner = PolicyLearner(tiny.frozen, tiny.adapter, SETTINGS, OPTIMIZER, layout=layout)
-    start = jax.jit(OPTIMIZER.init)(moved)
+    learner = PolicyLearner(tiny.frozen, tiny.adapter, SETTINGS, RULE, layout=layout)
 
     def learn(rows: list[int], tokens: list[list[tuple[int, ...]]] = TOKENS) -> Learned:
         rollout = Rollout(PROMPTS, Responses(tokens, LOGPROBS, np.ones((3, 2), bool)), np.zeros((3, 2), np.float32))
-        return learner.learn(moved, start, rollout, ADVANTAGES, np.array(rows))
+        start = start_state(moved, RULE, seed=0)
+        return learner.learn(start.weights, start.optimizer, rollout, ADVANTAGES, np.array(rows))
 
     return learn
 

@@ -80,7 +80,7 @@ def make_batch(scores: Scores) -> Callable[..., PolicyBatch]:
     ) -> PolicyBatch:
         groups = GROUPS[:num_groups]
         if layout.group_size == 1:
-            groups = [Group(prompt, [response]) for prompt, responses in groups for response in responses]
+            groups = [Group(group.prompt, [response]) for group in groups for response in group.responses]
         shape = (len(groups), layout.group_size)
         of_groups = [field[:num_groups].reshape(*shape, -1) for field in (old, scores.reference, advantages)]
         (part,) = make_experience(groups, of_groups[0], of_groups[2][:, :, 0], layout)

@@ -17,9 +17,9 @@ from stages.engine.checkpoints.store import ProgressWriter
 from stages.engine.data.loader import batch_rows
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
-from stages.engine.training.config import OptimizerConfig
-from stages.engine.training.loop import TOKENS, Numbers, train
-from stages.engine.training.optimizer import make_optimizer
+from stages.engine.training.config import AdamWConfig
+from stages.engine.training.loop import SKIPPED, TOKENS, Numbers, train
+from stages.engine.training.optimizer import make_rule
 from stages.engine.training.state import TrainState, advance, start_state
 from stages.engine.training.step import Loss, make_gradient, make_update
 from stages.errors import PreemptedError, UserError
@@ -27,7 +27,7 @@ from stages.store.progress import StoreProgress, committed_points
 
 NUM_STEPS = 7
 TARGETS = jnp.linspace(-1.0, 1.0, 5 * 3).reshape(5, 3)
-OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=0.1, warmup_steps=2, decay="cosine"), NUM_STEPS)
+RULE = make_rule(AdamWConfig(learning_rate=0.1, warmup_steps=2, decay="cosine"), NUM_STEPS)
 
 
 def loss(weights: Weights, base: Cells, batch: Float[Array, "B 3"]) -> Loss:
@@ -35,7 +35,7 @@ def loss(weights: Weights, base: Cells, batch: Float[Array, "B 3"]) -> Loss:
     return Loss(squares.sum(), jnp.float32(batch.size), {})
 
 
-gradient, update = make_gradient(loss), make_update(OPTIMIZER)
+gradient, update = make_gradient(loss), make_update(RULE)
 
 
 class Run:
@@ -46,11 +46,12 @@ class Run:
         self.seed = seed
         self.num_steps = num_steps
         self.save_every_steps = save_every_steps
+        self.rule = RULE
         self.executed: list[int] = []
 
     def start(self) -> TrainState:
         weights = {"a": jnp.array([0.3, -0.2, 0.9]), "b": jnp.ones(3)}
-        return start_state(weights, OPTIMIZER, self.seed)
+        return start_state(weights, RULE, self.seed)
 
     def step(self, done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         self.executed.append(done + 1)
@@ -59,7 +60,11 @@ class Run:
         applied = update(state.weights, state.optimizer, summed)
         counters = advance(state.counters, updates=1, rows=len(rows), tokens=6)
         numbers: Numbers = {"loss/nll": summed.loss.total / summed.loss.denominator, TOKENS: 6}
-        return TrainState(applied.weights, applied.optimizer, counters), numbers
+        numbers = {**numbers, SKIPPED: applied.skipped}
+        return TrainState(applied.weights, applied.optimizer, state.best, counters), numbers
+
+    def show(self, done: int) -> list[str]:
+        return [f'{{"row": {row}}}' for row in batch_rows(len(TARGETS), 2, self.seed, done)]
 
     def attempt(self, stop_after: int = 10**6) -> TrainState:
         self.executed = []
@@ -68,9 +73,11 @@ class Run:
             return train(
                 context,
                 self.start(),
+                rule=self.rule,
                 num_steps=self.num_steps,
                 save_every_steps=self.save_every_steps,
                 step=self.step,
+                show=self.show,
             )
         finally:
             context.flush_metrics()
@@ -230,3 +237,40 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_its_step(tmp_path: Pat
     with pytest.raises(UserError, match="loss/nll is nan at step 3: the run diverged"):
         run.attempt()
     assert run.saved() == [2]
+
+
+class Diverging(Run):
+    """Some steps see a row that is no number."""
+
+    bad: tuple[int, ...] = (3, 5)
+
+    def step(self, done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        self.executed.append(done + 1)
+        row = TARGETS[:2] * (jnp.nan if done + 1 in self.bad else 1.0)
+        summed = gradient(state.weights, nnx.State({}), row)
+        applied = update(state.weights, state.optimizer, summed)
+        counters = advance(state.counters, updates=1, rows=2, tokens=6)
+        nll = summed.loss.total / summed.loss.denominator
+        numbers: Numbers = {"loss/nll": nll, TOKENS: 6, SKIPPED: applied.skipped}
+        return TrainState(applied.weights, applied.optimizer, state.best, counters), numbers
+
+
+def test_steps_that_are_no_finite_number_are_skipped_and_their_rows_kept(tmp_path: Path) -> None:
+    run = Diverging(tmp_path, save_every_steps=100)
+    end = run.attempt()
+    assert (int(end.optimizer.skipped), int(end.optimizer.applied)) == (2, NUM_STEPS - 2)
+    rows = {row.step: row.numbers for row in run.trial.metrics()}
+    assert [step for step, numbers in rows.items() if "loss/nll" not in numbers] == [3, 5]
+    kept = run.trial.store.get(f"{run.trial.paths.attempts}/000001-trial/kept/skipped-000003.jsonl")
+    assert kept is not None
+    assert kept.data.decode().splitlines() == run.show(2)
+
+
+def test_one_skipped_step_too_many_ends_the_run_with_its_rows_kept_also_when_it_was_resumed(tmp_path: Path) -> None:
+    run = Diverging(tmp_path, save_every_steps=2)
+    run.rule = RULE._replace(max_skipped=1)
+    with pytest.raises(PreemptedError):
+        run.attempt(stop_after=4)
+    with pytest.raises(UserError, match=r"step 5: loss or gradient is NaN .* kept in .*/kept/skipped-000005.jsonl"):
+        run.attempt()
+    assert run.trial.store.get(f"{run.trial.paths.attempts}/000002-trial/kept/skipped-000005.jsonl") is not None

@@ -1,0 +1,122 @@
+"""Supervised training: from a task to the trained state and its outputs."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from stages.contract import StageContext
+from stages.engine.cluster.mesh import ALONE, Cluster
+from stages.engine.cluster.placement import divide_rows, of_this_process
+from stages.engine.data.batching import Batch
+from stages.engine.data.loader import batch_rows
+from stages.engine.models.source import LoadedModel, write_model
+from stages.engine.training.config import SupervisedConfig
+from stages.engine.training.evaluate import Evaluation
+from stages.engine.training.loop import SKIPPED, TOKENS, Numbers, train
+from stages.engine.training.optimizer import make_rule
+from stages.engine.training.report import write_training_report
+from stages.engine.training.state import TrainState, advance, final_weights, start_state
+from stages.engine.training.step import BatchT, add_gradients, loss_means, make_gradient, make_update
+from stages.engine.training.task import Task
+from stages.errors import UserError
+
+
+def check_validation(context: StageContext, config: SupervisedConfig) -> None:
+    """Checks that there is a validation set exactly where one is read.
+
+    Raises:
+        UserError: it is missing, or nothing reads it.
+    """
+    given = context.has_input("validation")
+    if config.evaluate and not given:
+        raise UserError("`evaluate` asks for evaluations during training: give this stage the input `validation`")
+    if given and not config.evaluate:
+        raise UserError("the input `validation` is given but not used: say when with `evaluate: {every_steps: N}`")
+
+
+def fit(
+    context: StageContext,
+    config: SupervisedConfig,
+    model: LoadedModel,
+    task: Task[BatchT],
+    validation: Task[BatchT] | None = None,
+    cluster: Cluster = ALONE,
+) -> TrainState:
+    """Trains the model's trained part on the task.
+
+    Args:
+        context: of the stage.
+        config: its settings.
+        model: as loaded for training, its base on the devices of the cluster.
+        task: what to train on.
+        validation: what to evaluate on, where the settings ask for it.
+        cluster: whose devices share the work.
+
+    Raises:
+        PreemptedError: asked to stop; the progress is saved.
+        UserError: the run diverged.
+    """
+    rule, base = make_rule(config.optimizer, config.num_steps), model.frozen.base
+    gradient, update = make_gradient(task.loss, cluster), make_update(rule, cluster)
+    evaluation = None
+    if config.evaluate and validation:
+        size = config.batch_size
+        evaluation = Evaluation(validation, base, config.evaluate, batch_size=size, cluster=cluster)
+
+    def rows_of(done: int) -> list[int]:
+        return batch_rows(task.num_rows, config.batch_size, config.seed, done)
+
+    def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        rows = rows_of(done)
+        batches = task.complete(state.weights, rows, task.batches(rows, done))
+        parts = (gradient(state.weights, base, divide_rows(cluster, batch)) for batch in batches)
+        whole = reduce(add_gradients, parts)
+        applied = update(state.weights, state.optimizer, whole)
+        numbers = {
+            **loss_means([whole.loss]),
+            "optimizer/grad_norm": applied.grad_norm,
+            "optimizer/learning_rate": applied.learning_rate,
+            SKIPPED: applied.skipped,
+            **_sizes([task.tokens_of(batch) for batch in batches]),
+        }
+        num_targets = int(numbers["data/target_tokens"])
+        counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets)
+        state = TrainState(applied.weights, applied.optimizer, state.best, counters)
+        if evaluation and evaluation.due(done + 1, config.num_steps):
+            state, found = evaluation.run(state)
+            numbers |= found
+        return state, numbers
+
+    def show(done: int) -> Iterable[str]:
+        return map(task.show, rows_of(done))
+
+    keep_best = config.evaluate is not None and config.evaluate.keep == "best"
+    return train(
+        context,
+        start_state(model.adapter, rule, config.seed, cluster, keep_best=keep_best),
+        cluster=cluster,
+        rule=rule,
+        num_steps=config.num_steps,
+        save_every_steps=config.save_every_steps,
+        step=step,
+        show=show,
+        finished=evaluation.finished if evaluation else lambda _: False,
+    )
+
+
+def write_trained(
+    context: StageContext, config: SupervisedConfig, model: LoadedModel, end: TrainState, cluster: Cluster = ALONE
+) -> None:
+    """Writes the outputs `checkpoint` and `report`."""
+    weights = of_this_process(cluster, final_weights(end))
+    write_model(context.output_dir("checkpoint"), model, weights, config.model)
+    write_training_report(context.output_dir("report"), end)
+
+
+def _sizes(batches: Sequence[Batch]) -> dict[str, float]:
+    """Of an update: tokens read and learnt, and the share of the room for tokens that stayed empty."""
+    tokens = sum(int(np.sum(batch.segment_ids != 0)) for batch in batches)
+    targets = sum(int(np.sum(batch.target_mask)) for batch in batches)
+    room = sum(batch.tokens.size for batch in batches)
+    return {TOKENS: tokens, "data/target_tokens": targets, "data/padding": 1 - tokens / room}

@@ -353,6 +353,10 @@ class StageContext(Protocol):
         """Local file or folder of an external source whose content matches its digest."""
         ...
 
+    def cache_dir(self, name: str) -> Path:
+        """A local folder that all attempts share, for what can be computed again; files in it are replaced whole."""
+        ...
+
     def output_dir(self, name: str) -> Path:
         """Local folder whose files become the output when the stage returns."""
         ...

@@ -6,7 +6,7 @@ Sums and denominators of parts of a batch add up to those of the whole, so that 
 from collections.abc import Callable, Mapping
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from stages.engine.objectives.masking import masked_mean, masked_sum
 
@@ -33,6 +33,23 @@ AGGREGATIONS: Mapping[str, Callable[[Float[Array, "B T"], Bool[Array, "B T"]], S
     "sequence_mean_token_mean": sequence_mean_token_mean,
     "sequence_mean_token_sum": sequence_mean_token_sum,
 }
+
+
+def sequence_sums(
+    values: Float[Array, "B R"], sequences: Int[Array, "B R"], mask: Bool[Array, "B R"], num_sequences: int
+) -> Float[Array, "B S"]:
+    """Sums over the targets of each of the S sequences that share a row; 0 for a sequence without any.
+
+    Added up in a fixed order, unlike a scatter, so that equal inputs give equal bits on every device.
+
+    Args:
+        values: of targets; where the mask is not set they do not enter, not even if they are infinite or NaN.
+        sequences: the number of each target's sequence in its row, from 0.
+        mask: where there is a target.
+        num_sequences: S.
+    """
+    own = sequences[:, :, None] == jnp.arange(num_sequences)
+    return jnp.where(own & mask[:, :, None], values[:, :, None], 0.0).sum(1)
 
 
 def _num_sequences(losses: Float[Array, "B T"], mask: Bool[Array, "B T"]) -> Float[Array, ""]:

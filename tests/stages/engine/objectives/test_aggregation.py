@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stages.engine.objectives.aggregation import AGGREGATIONS, sequence_mean_token_mean, token_mean
+from stages.engine.objectives.aggregation import AGGREGATIONS, sequence_mean_token_mean, sequence_sums, token_mean
 from stages.engine.objectives.masking import ratio
 from stages.grpo.config import GrpoConfig
 
@@ -62,6 +62,17 @@ def test_gradients_weigh_tokens_or_sequences() -> None:
     np.testing.assert_allclose(by_token, MASK / 5, rtol=1e-6)
     by_sequence = jax.grad(lambda losses: ratio(*sequence_mean_token_mean(losses, MASK)))(LOSSES)
     np.testing.assert_allclose(by_sequence, MASK / 2 / np.array([[2], [3], [1]]), rtol=1e-6)
+
+
+def test_sequences_that_share_a_row_are_summed_apart() -> None:
+    values = jnp.array([[1.0, 2.0, 4.0, 8.0, jnp.nan], [16.0, jnp.inf, 32.0, 0.5, 64.0]])
+    sequences = jnp.array([[0, 0, 2, 1, 0], [3, 0, 0, 3, 1]])
+    mask = jnp.array([[True, True, True, True, False], [True, False, True, True, True]])
+    found = sequence_sums(values, sequences, mask, 4)
+    np.testing.assert_array_equal(found, [[3.0, 8.0, 4.0, 0.0], [32.0, 64.0, 0.0, 16.5]])
+    weights = jnp.arange(8.0).reshape(2, 4)
+    gradient = jax.grad(lambda values: (weights * sequence_sums(values, sequences, mask, 4)).sum())(values)
+    np.testing.assert_array_equal(gradient, [[0, 0, 2, 1, 0], [7, 0, 4, 7, 5]])
 
 
 def test_the_table_has_every_name_of_the_settings() -> None:

@@ -40,6 +40,18 @@ DIMS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
 What is not listed is small and whole on every device: norms, biases, and the two matrices of an adapter.
 """
 
+EXPERT_ADAPTERS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
+    {
+        "gate_proj.kernel_lora_a": ("experts", "embed", None),
+        "gate_proj.kernel_lora_b": ("experts", None, "mlp"),
+        "up_proj.kernel_lora_a": ("experts", "embed", None),
+        "up_proj.kernel_lora_b": ("experts", None, "mlp"),
+        "down_proj.kernel_lora_a": ("experts", "mlp", None),
+        "down_proj.kernel_lora_b": ("experts", None, "embed"),
+    }
+)
+"""The matrices of experts' adapters after a dimension of layers: there are many of them, divided as their kernels."""
+
 Placement = Callable[[str, tuple[int, ...]], Sharding]
 """From a weight's dotted name and shape to where its parts lie."""
 
@@ -56,7 +68,10 @@ def weight_spec(mesh: Mesh | AbstractMesh, name: str, shape: tuple[int, ...]) ->
 
 def _dims(name: str, ndim: int) -> tuple[Dim | None, ...]:
     """Names of a weight's dimensions; none for one that is not divided."""
-    dims = DIMS.get(".".join(name.removesuffix(".array.qvalue").removesuffix(".array.scale").split(".")[-2:]))
+    end = ".".join(name.removesuffix(".array.qvalue").removesuffix(".array.scale").split(".")[-2:])
+    if ndim == 4 and end in EXPERT_ADAPTERS:
+        return (None, *EXPERT_ADAPTERS[end])
+    dims = DIMS.get(end)
     if dims is None:
         return ()
     stacked = ndim - len(dims)
@@ -93,9 +108,10 @@ def check_division(cluster: Cluster, arch: Architecture, quantization: Quantizat
         try:
             weight_spec(mesh, name, shape)
             if quantization and name in in_tiles:
-                layers, inputs, outputs = shape
+                *stacked, inputs, outputs = shape
                 tiles = f"{name} in tiles of {quantization.tile_size}"
-                spec_of(mesh, tiles, (layers, inputs // quantization.tile_size, outputs), _dims(name, 3))
+                in_tiles_shape = (*stacked, inputs // quantization.tile_size, outputs)
+                spec_of(mesh, tiles, in_tiles_shape, _dims(name, len(shape)))
         except UserError as error:
             problems.append(str(error))
     if problems:

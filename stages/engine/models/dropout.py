@@ -7,9 +7,22 @@ from zlib import crc32
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32, Integer, Key
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, Int32, Integer, Key, UInt32
 
 from stages.engine.data.batching import Batch
+
+DROPOUT = "dropout"
+"""Attribute of a block, and of its mixture of experts, that is there where its adapters drop inputs."""
+
+IMPL = "threefry2x32"
+"""How numbers follow from keys (PODC 2011), whatever a process prefers."""
+
+
+class DropoutKeys(nnx.Variable[Key[Array, "*L B T"]]):
+    """A key for each token, with a leading layer axis where blocks are stacked; `rate` is the share that is dropped."""
+
+    rate: float
 
 
 class TokenNumbers(NamedTuple):
@@ -44,10 +57,10 @@ class Dropout(NamedTuple):
 
 
 def token_keys(seed: int, numbered: NumberedBatch) -> Key[Array, "B T"]:
-    """A key for each token from counters alone: seed, update, group, branch and position (threefry, PODC 2011)."""
+    """A key for each token from counters alone: seed, update, group, branch and position."""
     batch, numbers = numbered
     words = np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
-    keys = jnp.broadcast_to(jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32"), numbers.owner.shape)
+    keys = jnp.broadcast_to(jax.random.wrap_key_data(jnp.asarray(words), impl=IMPL), numbers.owner.shape)
     for counters in (numbers.update[:, None], numbers.owner, batch.branch_ids, batch.positions):
         keys = _fold_in(keys, jnp.broadcast_to(jnp.asarray(counters), keys.shape))
     return keys
@@ -60,18 +73,32 @@ def layer_keys(keys: Key[Array, "B T"], num_layers: int) -> Key[Array, "L B T"]:
     return _fold_in(jnp.broadcast_to(keys, shape), jnp.broadcast_to(layers, shape))
 
 
+def expert_keys(words: UInt32[Array, "N 2"], experts: Int[Array, "N k"]) -> Key[Array, "N k"]:
+    """Other keys for each of the experts that a token goes to, from the words of the token's own."""
+    keys = jax.random.wrap_key_data(words, impl=IMPL)
+    return _fold_in(jnp.broadcast_to(keys[:, None], experts.shape), experts)
+
+
 def dropout_noise(x: Float[Array, "*N D"], keys: Key[Array, "B T"], rate: float, module: str) -> Float[Array, "*N D"]:
     """What inverted dropout (JMLR 15, 2014) adds to its input: -x where it drops, else x * rate / (1 - rate).
 
     The N rows of the input are the B T tokens in order. The sum with the input is 0 or x / (1 - rate).
     """
-    keys = keys.reshape(x.shape[:-1])
+    return masked_noise(x, dropout_mask(keys.reshape(x.shape[:-1]), x.shape[-1], rate, module), rate)
+
+
+def masked_noise(x: Float[Array, "*N D"], kept: Bool[Array, "*N D"], rate: float) -> Float[Array, "*N D"]:
+    """The same for inputs of which it is known which are kept."""
+    return x * jnp.where(kept, rate / (1 - rate), -1.0).astype(x.dtype)
+
+
+def dropout_mask(keys: Key[Array, "*N"], size: int, rate: float, module: str) -> Bool[Array, "*N size"]:
+    """Which of a layer's inputs are kept of each token."""
     keys = _fold_in(keys, jnp.full(keys.shape, crc32(module.encode()), jnp.uint32))
-    draw = partial(jax.random.bernoulli, p=1 - rate, shape=x.shape[-1:])
+    draw = partial(jax.random.bernoulli, p=1 - rate, shape=(size,))
     for _ in keys.shape:
         draw = jax.vmap(draw)
-    kept = draw(keys)
-    return x * jnp.where(kept, rate / (1 - rate), -1.0).astype(x.dtype)
+    return draw(keys)
 
 
 def _fold_in(keys: Key[Array, "..."], numbers: Integer[Array, "..."]) -> Key[Array, "..."]:

@@ -20,8 +20,10 @@ from stages.engine.data.uniforms import uniforms
 from stages.engine.models.architecture import Architecture, RopeSettings
 from stages.engine.models.attention import Part
 from stages.engine.models.config import ATTENTION, MLP, LoraConfig
-from stages.engine.models.dropout import Dropout, layer_keys
-from stages.engine.models.low_rank import DROPOUT, DropoutKeys, LowRankProvider
+from stages.engine.models.dropout import DROPOUT, Dropout, DropoutKeys, layer_keys
+from stages.engine.models.experts import ExpertWeights, FewBits, LowRankExperts
+from stages.engine.models.low_rank import LowRankProvider
+from stages.engine.models.moe import MixtureOfExperts
 from stages.engine.models.paths import dotted
 from stages.engine.models.rope import make_rope
 from stages.engine.models.transformer import Block, Cells, Decoder
@@ -60,8 +62,10 @@ def bind(graph: Graph, trained: Weights, base: Cells, dropout: Dropout | None = 
     leaves = [(tuple(name.split(".")), value) for name, value in trained.items()]
     model = nnx.merge(graph, nnx.from_flat_state(leaves), base)
     if dropout is not None:
-        keys = layer_keys(dropout.keys, model.arch.num_layers)
-        setattr(model.blocks, DROPOUT, DropoutKeys(keys, rate=dropout.rate))
+        keys = DropoutKeys(layer_keys(dropout.keys, model.arch.num_layers), rate=dropout.rate)
+        setattr(model.blocks, DROPOUT, keys)
+        if isinstance(model.blocks.mlp, MixtureOfExperts):
+            setattr(model.blocks.mlp, DROPOUT, keys)
     return model
 
 
@@ -111,7 +115,10 @@ def _adapted(
     graph, stacked = nnx.split(model.blocks)
 
     def adapt(one_layer: Cells) -> Block:
-        return _adapt(nnx.merge(graph, one_layer), provider)
+        block = _adapt(nnx.merge(graph, one_layer), provider)
+        if isinstance(block.mlp, MixtureOfExperts):
+            _adapt_experts(block.mlp, config, quantization)
+        return block
 
     one_layer = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stacked)
     graph_of_adapted, shapes, base = nnx.split(nnx.eval_shape(adapt, one_layer), nnx.LoRAParam, ...)
@@ -135,12 +142,11 @@ def check_targets(arch: Architecture, config: LoraConfig) -> None:
     Raises:
         UserError: a target is no linear layer of this model; all are named, and what there is.
     """
-    layers = (*ATTENTION, *(MLP if arch.experts is None else ("router",)))
+    layers = (*ATTENTION, *MLP, *(() if arch.experts is None else ("router",)))
     missing = [name for name in config.targets if name not in layers]
     if missing:
-        experts = " (the experts of a mixture have no adapters)" if arch.experts else ""
         raise UserError(
-            f"model.lora.targets: {', '.join(missing)} are no linear layers of this model's blocks{experts}; "
+            f"model.lora.targets: {', '.join(missing)} are no linear layers of this model's blocks; "
             f"there are {', '.join(layers)}"
         )
 
@@ -150,12 +156,14 @@ def _rules(
 ) -> list[qwix.QuantizationRule]:
     """One for each layer that has an adapter or a quantised kernel. qwix divides alpha by the rank."""
     rules = list[qwix.QuantizationRule]()
-    kind, tile = (quantization.kind, quantization.tile_size) if quantization else (None, None)
     for name, path in layers.items():
+        # Routers are never stored in few bits.
+        how = quantization if name in (*ATTENTION, *MLP) else None
+        kind, tile = (how.kind, how.tile_size) if how else (None, None)
         if name in config.targets:
             alpha = config.scale * config.rank
             rules += [qwix.LoraRule(module_path=path, rank=config.rank, alpha=alpha, weight_qtype=kind, tile_size=tile)]
-        elif quantization:
+        elif how:
             rules += [qwix.QuantizationRule(module_path=path, weight_qtype=kind, tile_size=tile)]
     return rules
 
@@ -166,6 +174,17 @@ def _adapt(block: Block, provider: LowRankProvider) -> Block:
     adapted = qwix.apply_lora_to_model(block, provider, x_BTD, rope, _look_at_itself, rngs=nnx.Rngs(0))
     assert isinstance(adapted, Block)
     return adapted
+
+
+def _adapt_experts(mixture: MixtureOfExperts, config: LoraConfig, quantization: Quantization | None) -> None:
+    """What qwix does to linear layers, for experts, whose grouped products it does not know."""
+    mixture.adapter_scale = config.scale
+    for name in MLP:
+        layer = getattr(mixture, name)
+        assert isinstance(layer, ExpertWeights)
+        kernel = FewBits(layer.kernel[...].shape, quantization) if quantization else layer.kernel
+        targeted = name in config.targets
+        setattr(mixture, name, LowRankExperts(kernel, config.rank) if targeted else ExpertWeights(kernel))
 
 
 def _look_at_itself(key: Array, value: Array) -> list[Part]:

@@ -7,18 +7,9 @@ from functools import reduce
 import jax
 import qwix
 from flax import nnx
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from stages.engine.models.dropout import dropout_noise
-
-DROPOUT = "dropout"
-"""Attribute of a block that is there where its adapters drop inputs."""
-
-
-class DropoutKeys(nnx.Variable[Key[Array, "*L B T"]]):
-    """A key for each token, with a leading layer axis where blocks are stacked; `rate` is the share that is dropped."""
-
-    rate: float
+from stages.engine.models.dropout import DROPOUT, dropout_noise
 
 
 class LowRankProvider(qwix.LoraProvider):

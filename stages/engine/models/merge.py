@@ -39,7 +39,7 @@ def merged_weights(
 
 @jax.jit
 def _merge(
-    kernel: Float[Array, "L D F"], a: Float[Array, "L D r"], b: Float[Array, "L r F"], scale: ScalarLike
-) -> Float[Array, "L D F"]:
+    kernel: Float[Array, "*L D F"], a: Float[Array, "*L D r"], b: Float[Array, "*L r F"], scale: ScalarLike
+) -> Float[Array, "*L D F"]:
     product = jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
     return (kernel.astype(jnp.float32) + scale * product).astype(kernel.dtype)

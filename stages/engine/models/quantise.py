@@ -42,14 +42,12 @@ def dequantise(parts: Mapping[str, Array], how: Quantization) -> Float[Array, "*
 def converters(arch: Architecture, how: Quantization) -> Mapping[str, Callable[[Float[Array, "*L D F"]], Parts]]:
     """For a loader: by the path of each kernel that is quantised, what does it, one matrix at a time or several.
 
-    Those are the kernels of all linear layers of the blocks. Part `p` of kernel `k` is the weight `k.p` of the
-    quantised decoder.
+    Those are the kernels of all linear layers of the blocks, those of experts too; a router is small, and stays as it
+    is. Part `p` of kernel `k` is the weight `k.p` of the quantised decoder.
 
     Raises:
-        UserError: tiles do not divide the inputs of some layers (all are named), or the model is a mixture of experts.
+        UserError: tiles do not divide the inputs of some layers; all are named.
     """
-    if arch.experts is not None:
-        raise UserError("model.quantization: the experts of a mixture are not stored in few bits; leave it out")
     sizes = {
         "attention.q_proj": arch.width,
         "attention.k_proj": arch.width,
@@ -57,7 +55,7 @@ def converters(arch: Architecture, how: Quantization) -> Mapping[str, Callable[[
         "attention.o_proj": arch.num_heads * arch.head_size,
         "mlp.gate_proj": arch.width,
         "mlp.up_proj": arch.width,
-        "mlp.down_proj": arch.hidden,
+        "mlp.down_proj": arch.hidden if arch.experts is None else arch.experts.hidden,
     }
     wrong = [f"{name} has {size}" for name, size in sizes.items() if size % how.tile_size]
     if wrong:

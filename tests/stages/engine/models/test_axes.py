@@ -27,6 +27,11 @@ FSDP, EXPERT, TENSOR = ("fsdp",), ("expert",), ("tensor",)
         ("blocks.mlp_norm.scale", (3, 8), ()),
         ("blocks.attention.q_proj.bias", (3, 8), ()),
         ("blocks.attention.q_proj.kernel_lora_a", (3, 8, 4), ()),
+        ("blocks.mlp.up_proj.kernel_lora_b", (3, 4, 8), ()),
+        ("blocks.mlp.up_proj.kernel_lora_a", (3, 6, 8, 1), (None, EXPERT, FSDP, None)),
+        ("blocks.mlp.gate_proj.kernel_lora_b", (3, 6, 1, 2), (None, EXPERT, None, TENSOR)),
+        ("blocks.mlp.down_proj.kernel_lora_a", (3, 6, 2, 1), (None, EXPERT, TENSOR, None)),
+        ("blocks.mlp.down_proj.kernel_lora_b", (3, 6, 1, 8), (None, EXPERT, None, FSDP)),
         ("", (), ()),
     ],
 )

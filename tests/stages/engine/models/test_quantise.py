@@ -111,7 +111,10 @@ def test_tiles_that_do_not_fit_are_refused_with_every_layer() -> None:
         converters(ARCH, Quantization(kind="int8"))
 
 
-def test_a_mixture_of_experts_is_refused() -> None:
-    mixture = replace(ARCH, experts=Experts(count=4, per_token=2, hidden=32, normalized=True))
-    with pytest.raises(UserError, match="experts of a mixture are not stored in few bits"):
+def test_the_experts_of_a_mixture_are_converted_and_its_router_is_not() -> None:
+    mixture = replace(ARCH, experts=Experts(count=4, per_token=2, hidden=40, normalized=True))
+    assert converters(mixture, Quantization(kind="int8", tile_size=8)).keys() == set(
+        converters(ARCH, Quantization(kind="int8", tile_size=32))
+    )
+    with pytest.raises(UserError, match=r"32 does not divide .* layers: mlp\.down_proj has 40$"):
         converters(mixture, Quantization(kind="int8", tile_size=32))

@@ -55,7 +55,7 @@ class Evaluation(Generic[BatchT]):
         """
         weights, size, task = evaluated_weights(state), self._batch_size, self._task
         chunks = (range(start, min(start + size, task.num_rows)) for start in range(0, task.num_rows, size))
-        completed = (task.complete(weights, chunk, task.batches(chunk, None)) for chunk in chunks)
+        completed = (task.complete(weights, chunk, None, task.batches(chunk, None)) for chunk in chunks)
         batches = (divide_rows(self._cluster, batch) for batches in completed for batch in batches)
         means = loss_means([self._loss(weights, self._base, batch) for batch in batches])
         # What happens next depends on it, so this waits for the devices.

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
-import numpy as np
-
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.cluster.placement import divide_rows, of_this_process
 from stages.engine.data.batching import Batch
 from stages.engine.data.loader import batch_rows
+from stages.engine.data.packing import filling
 from stages.engine.models.source import LoadedModel, write_model
 from stages.engine.training.config import SupervisedConfig
 from stages.engine.training.evaluate import Evaluation
@@ -69,7 +68,7 @@ def fit(
 
     def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
         rows = rows_of(done)
-        batches = task.complete(state.weights, rows, task.batches(rows, done))
+        batches = task.complete(state.weights, rows, done, task.batches(rows, done))
         parts = (gradient(state.weights, base, divide_rows(cluster, batch)) for batch in batches)
         whole = reduce(add_gradients, parts)
         applied = update(state.weights, state.optimizer, whole)
@@ -116,7 +115,6 @@ def write_trained(
 
 def _sizes(batches: Sequence[Batch]) -> dict[str, float]:
     """Of an update: tokens read and learnt, and the share of the room for tokens that stayed empty."""
-    tokens = sum(int(np.sum(batch.segment_ids != 0)) for batch in batches)
-    targets = sum(int(np.sum(batch.target_mask)) for batch in batches)
-    room = sum(batch.tokens.size for batch in batches)
-    return {TOKENS: tokens, "data/target_tokens": targets, "data/padding": 1 - tokens / room}
+    found = filling(batches)
+    sizes = {TOKENS: found.inputs, "data/target_tokens": found.targets, "data/padding": found.padding_share}
+    return {name: float(size) for name, size in sizes.items()}

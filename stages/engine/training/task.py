@@ -20,8 +20,8 @@ class Task(Generic[BatchT]):
             shape, the rows of all devices of a cluster side by side.
         tokens_of: what the model reads of a micro-batch.
         show: a row in words, as one line of JSON.
-        complete: from the weights, an update's rows and its micro-batches to these with what depends on the weights or
-            on all of them together; it may leave arrays on the devices, divided by rows.
+        complete: from the weights, rows, the number of the update and their micro-batches to these with what depends on
+            the weights or on all of them together; it may leave arrays on the devices, divided by rows.
     """
 
     loss: LossFunction[BatchT]
@@ -29,4 +29,6 @@ class Task(Generic[BatchT]):
     batches: Callable[[Sequence[int], int | None], Sequence[BatchT]]
     tokens_of: Callable[[BatchT], Batch]
     show: Callable[[int], str]
-    complete: Callable[[Weights, Sequence[int], Sequence[BatchT]], Sequence[BatchT]] = lambda _, __, batches: batches
+    complete: Callable[[Weights, Sequence[int], int | None, Sequence[BatchT]], Sequence[BatchT]] = (
+        lambda _, __, ___, batches: batches
+    )

@@ -23,7 +23,7 @@ from stages.store.layout import StagePaths, attempt_name
 from stages.store.lease import Lease, LeaseKeeper, LeaseRecord, LeaseTiming, Observation, acquire
 from stages.store.manifest import read_manifest
 from stages.store.records import encode, read_record
-from stages.trackers import TensorboardTracker, Tracking, Trackers, WandbTracker
+from stages.trackers import TensorboardTracker, Trackers, Tracking, WandbTracker
 from tasks.device_lock import Wanted, acquire_devices
 from tasks.execute_stage import execute_stage
 from tasks.observer import Observers

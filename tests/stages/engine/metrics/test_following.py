@@ -5,6 +5,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -64,12 +65,9 @@ def test_a_tracker_is_told_how_the_attempt_ended(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(Followers, "close", lambda _self, how: told.append(how))
-    try:
-        with following([], tmp_path):
-            if error is not None:
-                raise error
-    except (PreemptedError, KeyError) as caught:
-        assert caught is error
+    with nullcontext() if error is None else pytest.raises(type(error)), following([], tmp_path):
+        if error is not None:
+            raise error
     assert told == [outcome]
 
 

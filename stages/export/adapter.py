@@ -4,13 +4,16 @@ import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import DTypeLike
 from safetensors.numpy import load_file, save_file
 
 from stages.contract import ModelArtifact, SourceRef, StoredBase
 from stages.engine.data.tokenizer_save import save_tokenizer
+from stages.engine.models.families.family import REWARD_HEAD
 from stages.engine.models.opened import OpenedModel
 from stages.engine.models.peft import PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, peft_config, peft_weights
+from stages.engine.models.reward_head import load_head, save_head
 from stages.engine.models.source import lora_of
 from stages.errors import UserError
 from stages.export.limits import check_range
@@ -19,7 +22,7 @@ HUB = "hf://"
 
 
 def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelArtifact:
-    """Writes PEFT's two files and the tokenizer, and beside them the adapter's own file as it is.
+    """Writes PEFT's two files and the tokenizer, and beside them the files of adapter and head as they are here.
 
     Raises:
         UserError: the model has no adapter, or one that PEFT has no place for or the type no values.
@@ -35,15 +38,18 @@ def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelA
             "export the text model as a whole with format: merged"
         )
     tensors = {name: jnp.asarray(tensor) for name, tensor in load_file(opened.folder / adapter.file).items()}
-    for name, tensor in tensors.items():
+    head = load_head(opened)
+    for name, tensor in (tensors | head).items():
         check_range(name, tensor, dtype)
-    named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors)}
+    mixture = opened.checkpoint.arch.experts is not None
+    named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors, mixture=mixture)}
+    named |= {f"base_model.model.{REWARD_HEAD.hf}": np.asarray(kernel, dtype).T.copy() for kernel in head.values()}
     save_file(named, folder / PEFT_WEIGHTS_FILE, {"format": "pt"})
-    config = peft_config(lora_of(adapter), *_published_name(base))
+    config = peft_config(lora_of(adapter), *_published_name(base), reward=opened.rewards)
     (folder / PEFT_CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n")
     shutil.copyfile(opened.folder / adapter.file, folder / adapter.file)
     save_tokenizer(folder, opened.tokenizer)
-    return ModelArtifact(base=base, adapter=adapter)
+    return ModelArtifact(base=base, adapter=adapter, head=save_head(folder, head))
 
 
 def _published_name(base: SourceRef | StoredBase) -> tuple[str, str | None]:

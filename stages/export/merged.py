@@ -1,6 +1,7 @@
 """The whole model, its adapter worked into the base, as a folder in the layout of Hugging Face."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from jaxtyping import DTypeLike, Float
 
 from stages.contract import ModelArtifact, StageContext
 from stages.engine.models.merge import merged_weights
+from stages.engine.models.reward_head import part_head
 from stages.engine.models.source import LoadedModel
 from stages.engine.models.weights.save import save_hf
 from stages.errors import PreemptedError
@@ -22,7 +24,8 @@ def write_merged(context: StageContext, folder: Path, model: LoadedModel, dtype:
         PreemptedError: the stage was asked to stop.
     """
     checkpoint, weights = model.opened.checkpoint, _weights(context, model, dtype)
-    save_hf(folder, checkpoint.family, checkpoint.arch, weights, model.opened.tokenizer, dtype=dtype)
+    reward = model.opened.rewards
+    save_hf(folder, checkpoint.family, checkpoint.arch, weights, model.opened.tokenizer, dtype=dtype, reward=reward)
     return ModelArtifact(base=model.opened.artifact.base, whole=True)
 
 
@@ -31,9 +34,10 @@ def _weights(
 ) -> Iterator[tuple[str, Float[np.ndarray, "..."]]]:
     adapter = model.opened.artifact.adapter
     quantization = None if adapter is None else adapter.quantization
-    total = len(model.opened.checkpoint.pieces)
-    merged = merged_weights(model.frozen, model.adapter, model.lora, quantization)
-    for done, (path, weight) in enumerate(merged):
+    trained, head = part_head(model.adapter)
+    total = len(model.opened.checkpoint.pieces) + len(head)
+    merged = merged_weights(model.frozen, trained, model.lora, quantization)
+    for done, (path, weight) in enumerate(chain(merged, head.items())):
         if context.should_stop():
             raise PreemptedError(f"stopped after {done} of {total} weights; they are written again")
         context.beat(done, total, {})

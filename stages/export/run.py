@@ -14,7 +14,7 @@ from stages.export.merged import write_merged
 def run(context: StageContext, config: ExportConfig) -> None:
     """Writes the input model: whole, its adapter merged into the base, or the adapter alone."""
     folder, dtype = context.output_dir("model"), jnp.dtype(config.dtype)
-    opened = open_model(context)
+    opened = open_model(context, reward_head="allowed")
     if config.format == "adapter":
         artifact = write_adapter(folder, opened, dtype)
     else:

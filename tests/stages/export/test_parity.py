@@ -53,9 +53,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Llama": {"tie_word_embeddings": False},
     "Qwen2": {"tie_word_embeddings": True},
     "Gemma3": {"sliding_window": 4, "query_pre_attn_scalar": 32, "num_hidden_layers": 7},
+    "Qwen3Moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True},
 }
 ALL = LoraConfig(rank=4, alpha=8)
 ATTENTION = LoraConfig(rank=4, alpha=2, targets=("attention",), scaling="rank_stabilized")
+EVERYWHERE = LoraConfig(rank=4, alpha=2, targets=("all", "router"), scaling="rank_stabilized")
 PROMPTS = [[5, 6, 7, 8, 9, 200, 31], [200, 100, 50]]
 LENGTH, NUM_NEW = 24, 12
 
@@ -89,7 +91,7 @@ def make_policy(folder: Path, family: str, lora: LoraConfig, quantization: Quant
     random = np.random.Generator(np.random.Philox(2))
     adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
     checkpoint.mkdir()
-    write_model(checkpoint, fresh.base, adapter, settings)
+    write_model(checkpoint, fresh, adapter, settings)
     given = stored(folder, checkpoint)
     return Policy(folder, base, given, own_logits(trial(folder, given, WHOLE)))
 
@@ -164,6 +166,12 @@ def test_peft_finds_the_base_by_its_name_and_scales_by_the_root_of_the_rank(tmp_
     peft = pytest.importorskip("peft")
     policy = make_policy(tmp_path, "Llama", ATTENTION)
     check_logits(policy, peft.AutoPeftModelForCausalLM.from_pretrained(exported(policy, PART), dtype="float32").eval())
+
+
+def test_peft_scales_adapters_of_experts_and_router_by_the_root_of_the_rank(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    policy = make_policy(tmp_path, "Qwen3Moe", EVERYWHERE)
+    check_logits(policy, peft.PeftModel.from_pretrained(peer_of(policy.base), exported(policy, PART)).eval())
 
 
 def test_vllm_answers_as_the_merged_model_does(policy: Policy) -> None:

@@ -18,6 +18,7 @@ from stages.contract import ARTIFACT_FILE, ModelArtifact, SourceRef, StageInput
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.lora import bind, split
 from stages.engine.models.opened import open_model
+from stages.engine.models.reward_head import fresh_head, load_head, save_head
 from stages.engine.models.source import load_model
 from stages.engine.rollout.config import SamplingConfig
 from stages.errors import PreemptedError, UserError
@@ -29,6 +30,8 @@ pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 SCALE = 16 / 8
 """Of the trained adapter: alpha over rank."""
+WIDTH = 64
+"""Of the tiny model."""
 SCORING = EvaluationConfig(sampling=SamplingConfig(temperature=0, max_response_tokens=4))
 
 
@@ -225,3 +228,38 @@ def test_it_stops_between_weights_when_asked_to(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "export", ExportConfig(), {"model": external(TINY)})
     with pytest.raises(PreemptedError, match="stopped after 3 of 12 weights"):
         trial.run(StopAfter(4))
+
+
+@pytest.fixture(scope="module")
+def reward_model(trained: Trained) -> StageInput:
+    """The trained adapter under a head, as the output of a stage."""
+    content = trained.folder / "reward"
+    shutil.copytree(trained.outputs["checkpoint"], content)
+    head = save_head(content, fresh_head(WIDTH, 3))
+    artifact = ModelArtifact.model_validate_json((content / ARTIFACT_FILE).read_text())
+    (content / ARTIFACT_FILE).write_text(artifact.model_copy(update={"head": head}).model_dump_json())
+    return stored(trained.folder, content)
+
+
+def test_a_merged_reward_model_has_its_head_in_place_of_the_output_projection(
+    trained: Trained, merged: Path, reward_model: StageInput
+) -> None:
+    written = load_file(export(trained.folder, reward_model, ExportConfig(dtype="float32")) / "model.safetensors")
+    plain = load_file(merged / "model.safetensors")
+    assert written.keys() == plain.keys() - {"lm_head.weight"} | {"score.weight"}
+    np.testing.assert_array_equal(written["score.weight"].T, fresh_head(WIDTH, 3)["value_head.kernel"])
+    assert all(np.array_equal(written[name], plain[name]) for name in written if name != "score.weight")
+
+
+def test_the_adapter_of_a_reward_model_has_its_head_for_peft_and_for_later_stages(
+    trained: Trained, adapter: Path, reward_model: StageInput
+) -> None:
+    folder = export(trained.folder, reward_model, ExportConfig(format="adapter", dtype="float32"))
+    head = {"base_model.model.score.weight": np.asarray(fresh_head(WIDTH, 3)["value_head.kernel"]).T}
+    expected = load_file(adapter / "adapter_model.safetensors") | head
+    found = load_file(folder / "adapter_model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in found)
+    trial = StageTrial(trained.folder, "export", ExportConfig(), {"model": stored(trained.folder, folder)})
+    again = load_head(open_model(trial.context(), reward_head="required"))
+    np.testing.assert_array_equal(again["value_head.kernel"], fresh_head(WIDTH, 3)["value_head.kernel"])

@@ -1,6 +1,7 @@
 """An adapter in PEFT's names and layout."""
 
 import json
+from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,12 +36,45 @@ def test_the_config_says_how_the_product_is_scaled() -> None:
         "lora_dropout": 0.0,
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
+        "modules_to_save": None,
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
 
 
-def test_an_adapter_on_a_router_is_refused() -> None:
-    with pytest.raises(UserError, match=r"blocks\.mlp\.router\.kernel: export the merged model"):
-        next(peft_weights({"blocks.mlp.router.kernel_lora_a": jnp.zeros((1, 2, 3))}))
+def test_the_config_of_a_reward_model_names_its_head() -> None:
+    config = peft_config(LoraConfig(rank=4, alpha=8), "org/name", reward=True)
+    assert (config.task_type, config.modules_to_save) == ("SEQ_CLS", ("score",))
+
+
+EXPERTS = {
+    f"blocks.mlp.{name}.kernel_lora_{part}": jnp.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5) / size
+    for size, (name, part) in enumerate(product(("gate_proj", "up_proj", "down_proj"), "ab"), start=1)
+}
+
+
+def test_each_expert_has_its_matrices_under_the_names_of_files() -> None:
+    found = dict(peft_weights(EXPERTS, mixture=True))
+    assert len(found) == 2 * 3 * 6
+    np.testing.assert_array_equal(
+        found["base_model.model.model.layers.1.mlp.experts.2.down_proj.lora_A.weight"],
+        EXPERTS["blocks.mlp.down_proj.kernel_lora_a"][1, 2].T,
+    )
+
+
+def test_over_a_mixture_the_scale_is_told_by_the_rank_and_the_router_has_its_name_of_files() -> None:
+    lora = LoraConfig(rank=4, alpha=8, targets=("q_proj", "router"), scaling="rank_stabilized")
+    config = peft_config(lora, "org/name", mixture=True)
+    assert (config.lora_alpha / config.r, config.use_rslora) == (lora.scale, False)
+    assert config.target_modules == ("q_proj", "gate")
+    router = {"blocks.mlp.router.kernel_lora_a": jnp.zeros((1, 2, 3))}
+    assert [name for name, _ in peft_weights(router, mixture=True)] == [
+        "base_model.model.model.layers.0.mlp.gate.lora_A.weight"
+    ]
+
+
+def test_an_adapter_on_one_half_of_what_is_fused_is_refused() -> None:
+    half = {name: value for name, value in EXPERTS.items() if "up_proj" not in name}
+    with pytest.raises(UserError, match="gate_proj and up_proj of experts together.*export the merged model"):
+        dict(peft_weights(half, mixture=True))

@@ -12,7 +12,7 @@ from stages.contract import ARTIFACT_FILE, ModelArtifact, Quantization, ReportAr
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.rollout.config import SamplingConfig
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.errors import PreemptedError
 from stages.evaluation.config import EvaluationConfig
 from stages.sft.config import SftConfig
@@ -33,7 +33,7 @@ class Tuned(NamedTuple):
 def make_trial(folder: Path, how: Quantization, dropout: float, micro_batch: int = 4) -> StageTrial:
     config = SftConfig(
         model=TrainedModelConfig(lora=LoraConfig(rank=4, alpha=8), quantization=how),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
+        optimizer=AdamWConfig(learning_rate=1e-2),
         num_steps=NUM_STEPS,
         batch_size=4,
         adapter_dropout=dropout,

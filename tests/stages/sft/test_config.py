@@ -1,44 +1,37 @@
-"""What settings of `sft` must fit each other."""
+"""What settings of supervised training must fit each other, and what is said of those that do not."""
 
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from pipelines.spec.diagnostics import SpecError
 from pipelines.spec.load import load_pipeline
-from stages.engine.models.config import LoraConfig, TrainedModelConfig
-from stages.engine.training.config import OptimizerConfig
-from stages.sft.config import SftConfig
 
 SMOKE = Path(__file__).parents[3] / "pipelines" / "smoke.yaml"
+OPTIMIZER = "stages.sft.with.optimizer"
 
 
-def config(batch_size: int, train_micro_batch: int = 8) -> SftConfig:
-    return SftConfig(
-        model=TrainedModelConfig(lora=LoraConfig(rank=1, alpha=1)),
-        optimizer=OptimizerConfig(learning_rate=1.0),
-        num_steps=1,
-        batch_size=batch_size,
-        seed=0,
-        train_micro_batch=train_micro_batch,
-    )
-
-
-@pytest.mark.parametrize(("batch_size", "train_micro_batch"), [(16, 8), (8, 8), (6, 1), (2, 8), (1, 8)])
-def test_a_micro_batch_divides_the_batch_or_is_larger(batch_size: int, train_micro_batch: int) -> None:
-    assert config(batch_size, train_micro_batch).batch_size == batch_size
-
-
-@pytest.mark.parametrize(("batch_size", "train_micro_batch"), [(12, 8), (9, 2), (16, 15)])
-def test_a_micro_batch_that_leaves_a_rest_is_refused(batch_size: int, train_micro_batch: int) -> None:
-    message = f"train_micro_batch {train_micro_batch} does not divide batch_size {batch_size}"
-    with pytest.raises(ValidationError, match=message):
-        config(batch_size, train_micro_batch)
-
-
-def test_sizes_that_do_not_fit_are_told_where_the_stages_settings_stand() -> None:
-    line = SMOKE.read_text().splitlines().index("  sft:") + 4
+def fault(*overrides: str) -> str:
     with pytest.raises(SpecError) as raised:
-        load_pipeline(SMOKE, overrides=[f"stages.sft.with.{name}" for name in ("batch_size=5", "train_micro_batch=2")])
-    assert str(raised.value) == f"{SMOKE}:{line}:5: stages.sft.with: train_micro_batch 2 does not divide batch_size 5"
+        load_pipeline(SMOKE, overrides=overrides)
+    return str(raised.value)
+
+
+def test_what_is_for_adapters_is_refused_where_all_weights_are_trained() -> None:
+    said = fault("stages.sft.with.model={lora: null}", "stages.sft.with.adapter_dropout=0.1")
+    assert "stages.sft.with: adapter_dropout is for adapters, but model.lora is null" in said
+    said = fault("stages.sft.with.model={lora: null, quantization: {kind: nf4}}")
+    assert "stages.sft.with.model: quantization is for a base under an adapter, but lora is null" in said
+
+
+def test_each_optimizer_has_its_own_settings() -> None:
+    said = fault(f"{OPTIMIZER}={{kind: sgd, learning_rate: 0.1, beta2: 0.9}}")
+    assert f"{OPTIMIZER}.beta2: unknown key" in said
+    said = fault(f"{OPTIMIZER}={{kind: lion, learning_rate: -1}}")
+    assert f"{OPTIMIZER}.learning_rate: should be greater than 0, not -1" in said
+
+
+def test_an_unknown_optimizer_is_told_with_those_that_there_are() -> None:
+    said = fault(f"{OPTIMIZER}={{kind: adam, learning_rate: 0.1}}")
+    assert f"{OPTIMIZER}" in said
+    assert all(kind in said for kind in ("adam", "adamw", "adafactor", "lion", "muon", "sgd"))

@@ -10,13 +10,13 @@ from stage_trial import TINY, StageTrial, coin_rows, external, stored_rows
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
-from stages.engine.training.config import OptimizerConfig
+from stages.engine.training.config import AdamWConfig
 from stages.sft.config import SftConfig
 
 CONFIG = SftConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=8, alpha=16)),
     # Entries whose gradient is nothing but rounding are left alone.
-    optimizer=OptimizerConfig(learning_rate=1e-2, epsilon=1e-3),
+    optimizer=AdamWConfig(learning_rate=1e-2, epsilon=1e-3),
     num_steps=3,
     batch_size=8,
     seed=5,

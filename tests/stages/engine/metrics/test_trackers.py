@@ -119,16 +119,20 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
     store, log = f"sqlite:///{tmp_path / 'mlflow.db'}", (tmp_path / "server.log").open("wb")
     command = [str(PYTHON), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", store, "--artifacts-destination", str(tmp_path / "artifacts")]
-    server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    # Its runner of jobs would leave processes of their own groups behind.
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_SECONDS
-    while not _answers(f"{address}/health"):
-        assert server.poll() is None, (tmp_path / "server.log").read_text()
-        assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-        time.sleep(0.2)
-    yield address
-    os.killpg(server.pid, signal.SIGKILL)
-    server.wait(20)
-    log.close()
+    try:
+        while not _answers(f"{address}/health"):
+            assert server.poll() is None, (tmp_path / "server.log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+            time.sleep(0.2)
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(20)
+        log.close()
 
 
 def _answers(url: str) -> bool:

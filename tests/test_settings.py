@@ -78,6 +78,21 @@ SgdConfig.max_skipped_updates added
 SgdConfig.kind
 SgdConfig.momentum
 SgdConfig.nesterov
+DistillationConfig.model
+DistillationConfig.optimizer
+DistillationConfig.num_steps
+DistillationConfig.batch_size
+DistillationConfig.max_tokens
+DistillationConfig.evaluate added
+DistillationConfig.adapter_dropout added
+DistillationConfig.seed
+DistillationConfig.train_micro_batch execution
+DistillationConfig.save_every_steps execution
+DistillationConfig.mesh execution
+DistillationConfig.divergence
+DistillationConfig.temperature
+DistillationConfig.on_policy
+DistillationConfig.teacher execution
 EvaluateConfig.every_steps
 EvaluateConfig.keep
 EvaluateConfig.patience
@@ -88,6 +103,7 @@ EvaluationConfig.seed
 EvaluationConfig.rollout_micro_batch execution
 ExportConfig.format
 ExportConfig.dtype
+ForwardKlConfig.kind
 GrpoConfig.model
 GrpoConfig.optimizer
 GrpoConfig.num_steps
@@ -106,6 +122,8 @@ GrpoConfig.train_micro_batch execution
 GrpoConfig.rollout_micro_batch execution
 GrpoConfig.save_every_steps execution
 GrpoConfig.mesh execution
+JsdConfig.kind
+JsdConfig.beta
 LoraConfig.rank
 LoraConfig.alpha
 LoraConfig.targets
@@ -115,14 +133,31 @@ MeshConfig.fsdp
 MeshConfig.expert
 MeshConfig.sequence
 MeshConfig.tensor
-PrepareConfig.source source
+DataSource.columns
+DataSource.format
+DataSource.source source
+DataSource.split
+DataSource.weight
+LengthLimits.max_characters
+LengthLimits.max_messages
+LengthLimits.min_characters
+OnPolicyConfig.sampling
+OnPolicyConfig.rollout_micro_batch execution
+PrepareConfig.source
 PrepareConfig.num_train
 PrepareConfig.num_validation
 PrepareConfig.num_held_out
+PrepareConfig.validation_share added
+PrepareConfig.held_out_share added
 PrepareConfig.system_prompt
+PrepareConfig.rows added
+PrepareConfig.deduplicate added
+PrepareConfig.lengths added
+PrepareConfig.bad_rows added
 PrepareConfig.seed
 Quantization.kind
 Quantization.tile_size
+ReverseKlConfig.kind
 SamplingConfig.temperature
 SamplingConfig.max_response_tokens
 SftConfig.model
@@ -136,8 +171,11 @@ SftConfig.seed
 SftConfig.train_micro_batch execution
 SftConfig.save_every_steps execution
 SftConfig.mesh execution
+TeacherConfig.num_devices
+TeacherConfig.mesh
 TrainedModelConfig.lora
 TrainedModelConfig.quantization added
+TrainedModelConfig.precision added
 TrainedModelConfig.remat execution
 """
 

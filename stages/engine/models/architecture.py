@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from stages.engine.models.config import Precision
+
 
 @dataclass(frozen=True)
 class LinearScaling:
@@ -98,6 +100,7 @@ class Architecture:
         query_scale: multiplies the scores of attention; none means head_size ** -0.5.
         attention_soft_cap: c in c * tanh(score / c), for scores of attention.
         final_soft_cap: the same for logits.
+        compute_dtype: type that layers compute in, which trained weights are cast to where they are used.
         window: layers that see only near tokens.
         experts: mixture in place of the feed-forward layer.
     """
@@ -122,6 +125,7 @@ class Architecture:
     query_scale: float | None = None
     attention_soft_cap: float | None = None
     final_soft_cap: float | None = None
+    compute_dtype: Precision = "float32"
     window: Window | None = None
     experts: Experts | None = None
 

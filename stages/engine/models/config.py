@@ -41,6 +41,9 @@ class LoraConfig(Strict):
 Remat = Literal["none", "dots", "full"]
 
 
+Precision = Literal["float32", "bfloat16"]
+
+
 class TrainedModelConfig(Strict):
     """How the input model is trained."""
 
@@ -49,6 +52,9 @@ class TrainedModelConfig(Strict):
     section."""
     quantization: Quantization | None = Added(None)
     """How the base is stored under the adapter (QLoRA); its weights are as in the checkpoint without it."""
+    precision: Precision = Added("float32")
+    """Type that layers compute in, and that a base under an adapter is kept in; trained weights, their optimizer and
+    the loss stay in float32."""
     remat: Remat = Execution("none")
     """What a layer's backward pass computes again to save memory: `none`, all but matrix products (`dots`), or all."""
 

@@ -51,7 +51,9 @@ class Frozen(NamedTuple):
 
 
 def bind(graph: Graph, trained: Weights, base: Cells, dropout: Dropout | None = None) -> Decoder:
-    """The decoder with these weights; inside a compiled function this costs nothing.
+    """The decoder with these weights, the trained ones in the type that it computes in.
+
+    Inside a compiled function this costs nothing, but for the cast where there is one.
 
     Args:
         graph: of the decoder.
@@ -59,14 +61,20 @@ def bind(graph: Graph, trained: Weights, base: Cells, dropout: Dropout | None = 
         base: the rest.
         dropout: what the adapters drop of their inputs; training steps alone have it.
     """
-    leaves = [(tuple(name.split(".")), value) for name, value in trained.items()]
-    model = nnx.merge(graph, nnx.from_flat_state(leaves), base)
+    model = _merge(graph, trained, base)
+    if model.arch.compute_dtype != "float32":
+        model = _merge(graph, {name: value.astype(model.arch.compute_dtype) for name, value in trained.items()}, base)
     if dropout is not None:
         keys = DropoutKeys(layer_keys(dropout.keys, model.arch.num_layers), rate=dropout.rate)
         setattr(model.blocks, DROPOUT, keys)
         if isinstance(model.blocks.mlp, MixtureOfExperts):
             setattr(model.blocks.mlp, DROPOUT, keys)
     return model
+
+
+def _merge(graph: Graph, trained: Weights, base: Cells) -> Decoder:
+    leaves = [(tuple(name.split(".")), value) for name, value in trained.items()]
+    return nnx.merge(graph, nnx.from_flat_state(leaves), base)
 
 
 def split(model: Decoder, trainable: type[nnx.Param] = nnx.LoRAParam) -> tuple[Frozen, Weights]:

@@ -1,6 +1,6 @@
 """Model artifacts in and out: a base from its source, under the adapter of an earlier stage."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flax import nnx
@@ -9,7 +9,7 @@ from stages.contract import ARTIFACT_FILE, Adapter, ModelArtifact, Quantization,
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.data.chat import Chat
 from stages.engine.models.axes import check_division, make_placement
-from stages.engine.models.config import LoraConfig, TrainedModelConfig
+from stages.engine.models.config import LoraConfig, Precision, TrainedModelConfig
 from stages.engine.models.lora import Frozen, Weights, adapted_decoder, check_targets, load_adapter, save_adapter, split
 from stages.engine.models.opened import OpenedModel
 from stages.engine.models.quantise import converters
@@ -72,6 +72,7 @@ def load_trained_model(
             f"input `model` has an adapter with {_words(*found)}; `model` asks for {_words(*wanted)}. "
             "Use the same section in both stages, or start from a base without an adapter: `export` merges one into it"
         )
+    opened = _computing_in(opened, config.precision)
     if config.lora is None:
         return _load_whole(opened, cluster)
     return _load(opened, *wanted, seed, cluster)
@@ -130,6 +131,11 @@ def lora_of(adapter: Adapter) -> LoraConfig:
     return LoraConfig.model_validate_json(adapter.model_dump_json(exclude={"file", "quantization"}))
 
 
+def _computing_in(opened: OpenedModel, precision: Precision) -> OpenedModel:
+    arch = replace(opened.checkpoint.arch, compute_dtype=precision)
+    return replace(opened, checkpoint=replace(opened.checkpoint, arch=arch))
+
+
 def _load_whole(opened: OpenedModel, cluster: Cluster) -> LoadedModel:
     """A bare decoder, of which everything is trained."""
     check_division(cluster, opened.checkpoint.arch)
@@ -148,11 +154,12 @@ def _load(
     arch, placement = opened.checkpoint.arch, make_placement(cluster)
     check_division(cluster, arch, quantization)
     if lora is None:
-        model = load_weights(opened.checkpoint, placement=placement)
+        model = load_weights(opened.checkpoint, dtype=arch.compute_dtype, placement=placement)
     else:
         check_targets(arch, lora)
         convert = converters(arch, quantization) if quantization else {}
-        weights = read_weights(opened.checkpoint, placement=placement, convert=convert)
+        checkpoint, dtype = opened.checkpoint, arch.compute_dtype
+        weights = read_weights(checkpoint, dtype=dtype, placement=placement, convert=convert)
         model = adapted_decoder(arch, weights, lora, seed, quantization)
     frozen, adapter = split(model)
     if opened.artifact.adapter is not None:

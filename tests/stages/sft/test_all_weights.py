@@ -27,7 +27,7 @@ class CountingStop(StopAfter):
         self.compiled = 0
         self.at_steps: list[int] = []
 
-    def count(self, event: str, seconds: float, **_: object) -> None:
+    def count(self, event: str, duration_secs: float, **_: str | int) -> None:
         self.compiled += event == "/jax/core/compile/backend_compile_duration"
 
     def is_set(self) -> bool:

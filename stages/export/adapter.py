@@ -45,7 +45,7 @@ def write_adapter(folder: Path, opened: OpenedModel, dtype: DTypeLike) -> ModelA
     named = {name: matrix.astype(dtype, order="C") for name, matrix in peft_weights(tensors, mixture=mixture)}
     named |= {f"base_model.model.{REWARD_HEAD.hf}": np.asarray(kernel, dtype).T.copy() for kernel in head.values()}
     save_file(named, folder / PEFT_WEIGHTS_FILE, {"format": "pt"})
-    config = peft_config(lora_of(adapter), *_published_name(base), reward=opened.rewards)
+    config = peft_config(lora_of(adapter), *_published_name(base), mixture=mixture, reward=opened.rewards)
     (folder / PEFT_CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n")
     shutil.copyfile(opened.folder / adapter.file, folder / adapter.file)
     save_tokenizer(folder, opened.tokenizer)

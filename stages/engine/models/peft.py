@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 
 from stages.contract import Strict
 from stages.engine.models.config import LoraConfig
-from stages.engine.models.families.family import EXPERTS, MLP, attention
+from stages.engine.models.families.family import EXPERTS, MLP, REWARD_HEAD, attention
 from stages.engine.models.lora import Weights
 from stages.errors import UserError
 
@@ -45,11 +45,14 @@ class PeftConfig(Strict):
     inference_mode: bool = True
 
 
-def peft_config(lora: LoraConfig, base: str, revision: str | None = None, *, mixture: bool = False) -> PeftConfig:
+def peft_config(
+    lora: LoraConfig, base: str, revision: str | None = None, *, mixture: bool = False, reward: bool = False
+) -> PeftConfig:
     """How PEFT reads the adapter over the model named `base`, of the Hub's `revision` where it is there.
 
-    Over a mixture of experts the scale is always told as alpha / rank: PEFT makes one adapter of twice the rank out of
-    those that it fuses, and would take the root of that.
+    That of a reward model (`reward`) brings a head along, which PEFT puts in the place of the base's own. Over a
+    mixture of experts the scale is always told as alpha / rank: PEFT makes one adapter of twice the rank out of those
+    that it fuses, and would take the root of that.
     """
     stabilized = lora.scaling == "rank_stabilized"
     return PeftConfig(
@@ -59,6 +62,8 @@ def peft_config(lora: LoraConfig, base: str, revision: str | None = None, *, mix
         lora_alpha=lora.scale * lora.rank if mixture and stabilized else lora.alpha,
         use_rslora=stabilized and not mixture,
         target_modules=tuple(TARGETS.get(name, name) for name in lora.targets),
+        task_type="SEQ_CLS" if reward else "CAUSAL_LM",
+        modules_to_save=(REWARD_HEAD.hf.removesuffix(".weight"),) if reward else None,
     )
 
 

@@ -76,5 +76,5 @@ def test_over_a_mixture_the_scale_is_told_by_the_rank_and_the_router_has_its_nam
 
 def test_an_adapter_on_one_half_of_what_is_fused_is_refused() -> None:
     half = {name: value for name, value in EXPERTS.items() if "up_proj" not in name}
-    with pytest.raises(UserError, match="gate_proj and up_proj of experts together.*export the merged model"):
+    with pytest.raises(UserError, match=r"gate_proj and up_proj of experts together.*export the merged model"):
         dict(peft_weights(half, mixture=True))

@@ -59,7 +59,7 @@ class Ended(NamedTuple):
     state: list[np.ndarray]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The process was killed before it was done."""
 
 
@@ -71,7 +71,7 @@ def attempt(trial: StageTrial, kill_after: tuple[int, float] | None) -> Path:
         kill_after: steps, and seconds after their beat, when the process is killed.
 
     Raises:
-        Killed: it was.
+        KilledError: it was.
     """
     reading, writing = os.pipe()
     request = trial.request().model_copy(update={"beat_fd": writing})
@@ -89,7 +89,7 @@ def attempt(trial: StageTrial, kill_after: tuple[int, float] | None) -> Path:
                 process.send_signal(signal.SIGKILL)
                 break
     if process.wait(120) == -signal.SIGKILL:
-        raise Killed
+        raise KilledError
     assert process.returncode == 0, StageResult.model_validate_json((Path(request.scratch) / RESULT_FILE).read_text())
     return Path(request.scratch) / "out"
 
@@ -136,6 +136,6 @@ def test_a_stage_that_is_killed_at_any_moment_ends_as_one_that_was_not(
             moment = (done + draw.randrange(4), draw.random() * 0.1) if kills < num_kills else None
             try:
                 outputs = attempt(trial, moment)
-            except Killed:
+            except KilledError:
                 kills += 1
         assert_same(ended(trial, outputs), expected)

@@ -12,6 +12,7 @@ from stages.contract import ProgressPoint, StageContext
 from stages.engine.checkpoints.store import ProgressWriter, restore_newest
 from stages.engine.cluster.agreement import Agreement
 from stages.engine.cluster.mesh import ALONE, Cluster
+from stages.engine.cluster.peak import memory_gib, peak_flops
 from stages.engine.training.optimizer import UpdateRule
 from stages.engine.training.state import TrainState, check_restored
 from stages.errors import PreemptedError, UserError
@@ -25,6 +26,7 @@ SHOWN = {"loss/nll": "loss", "reward/mean": "reward", "throughput/tokens_per_sec
 """Metrics that a progress bar shows, and under which name."""
 
 TOKENS = "throughput/tokens"
+FLOPS = "throughput/flops"
 SKIPPED = "optimizer/skipped_updates"
 
 ShowBatch = Callable[[int], Iterable[str]]
@@ -34,12 +36,15 @@ ShowBatch = Callable[[int], Iterable[str]]
 class Recorder:
     """Logs a step's numbers while the next step is already running, so that no step waits for a device value."""
 
-    def __init__(self, context: StageContext, total: int, skipped: int, max_skipped: int, show: ShowBatch) -> None:
+    def __init__(
+        self, context: StageContext, total: int, skipped: int, max_skipped: int, show: ShowBatch, cluster: Cluster
+    ) -> None:
         self._context = context
         self._total = total
         self._skipped = skipped
         self._max_skipped = max_skipped
         self._show = show
+        self._peak = cluster.num_devices * peak_flops()
         self._pending: tuple[int, Numbers] | None = None
         self._last = time.monotonic()
 
@@ -62,6 +67,9 @@ class Recorder:
         seconds, self._last = now - self._last, now
         numbers["throughput/step_seconds"] = seconds
         numbers["throughput/tokens_per_second"] = numbers.pop(TOKENS) / seconds
+        if FLOPS in numbers:
+            numbers["throughput/share_of_peak"] = numbers.pop(FLOPS) / seconds / self._peak
+        numbers["throughput/memory_gib"] = memory_gib()
         if numbers[SKIPPED] > self._skipped:
             self._skipped = int(numbers[SKIPPED])
             numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
@@ -109,7 +117,7 @@ def train(
         save_every_steps: steps between two saves; one is made too when the last is too long ago, and after the last
             step.
         step: from the number of steps done and the state to the next state and its numbers, which hold the tokens
-            processed under `TOKENS` and all updates skipped so far under `SKIPPED`.
+            processed under `TOKENS`, all updates skipped so far under `SKIPPED`, and maybe operations under `FLOPS`.
         show: what a step trained on.
         finished: whether a state is that of a run that ends before `num_steps`.
 
@@ -125,7 +133,7 @@ def train(
     restored = restore_newest(context.progress, start, check, cluster)
     state = start if restored is None else restored
     done = state.counters.step
-    recorder = Recorder(context, num_steps, int(state.optimizer.skipped), rule.max_skipped, show)
+    recorder = Recorder(context, num_steps, int(state.optimizer.skipped), rule.max_skipped, show, cluster)
     stops, saves = Agreement(cluster), Agreement(cluster)
     context.beat(done, num_steps, {})
     # However it ends, what was saved last is committed first.

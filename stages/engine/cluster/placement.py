@@ -1,13 +1,16 @@
 """Arrays onto the devices of a cluster and back; alone, a device needs none of it and gets its arrays unchanged.
 
-Each process holds what it places as a whole, and keeps only what belongs to its own devices: nothing is sent.
+Each process holds what it places as a whole, and keeps only what belongs to its own devices: nothing is sent. On the
+way back something is, where an array is divided over several processes.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Mesh, Sharding
 from jaxtyping import Array, PyTree, Shaped
 
 from stages.engine.cluster.mesh import Cluster, by_rows, replicated
@@ -32,8 +35,24 @@ def divide_rows(cluster: Cluster, tree: TreeT) -> TreeT:
 
 
 def of_this_process(cluster: Cluster, tree: TreeT) -> TreeT:
-    """Arrays that are whole on every device as this process's own, which other processes need not follow."""
-    return tree if cluster.mesh is None else jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), tree)
+    """Arrays of the cluster as a whole in this process's memory, which other processes need not follow.
+
+    All processes call this together: what is divided over them is put together by all, one array after the other.
+    """
+    mesh = cluster.mesh
+    return tree if mesh is None else jax.tree.map(lambda leaf: _whole(mesh, leaf), tree)
+
+
+def _whole(mesh: Mesh, leaf: Shaped[Array, "..."]) -> Shaped[np.ndarray, "..."]:
+    if not (leaf.is_fully_replicated or leaf.is_fully_addressable):
+        leaf = _gathered(mesh)(leaf)
+    return np.asarray(leaf.addressable_data(0) if leaf.is_fully_replicated else leaf)
+
+
+@cache
+def _gathered(mesh: Mesh) -> Callable[[Array], Array]:
+    """A program that makes an array whole on every device."""
+    return jax.jit(lambda leaf: leaf, out_shardings=replicated(mesh))
 
 
 def place(leaf: Shaped[np.ndarray, "..."] | Shaped[Array, "..."], sharding: Sharding) -> Shaped[Array, "..."]:

@@ -91,7 +91,10 @@ def test_rows_go_to_the_devices_in_order_and_what_is_whole_is_everywhere(cluster
     for device, shard in enumerate(sorted(rows.addressable_shards, key=lambda shard: shard.device.id)):
         np.testing.assert_array_equal(shard.data, values[2 * device : 2 * device + 2])
     assert {shard.data.shape for shard in whole.addressable_shards} == {(8, 3)}
-    np.testing.assert_array_equal(of_this_process(cluster, whole), values)
+    back = of_this_process(cluster, {"rows": rows, "whole": whole})
+    assert all(isinstance(leaf, np.ndarray) for leaf in back.values())
+    np.testing.assert_array_equal(back["rows"], values)
+    np.testing.assert_array_equal(back["whole"], values)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -133,6 +133,8 @@ class ReportArtifact(Artifact):
 
     kind: Literal["report"] = "report"
     metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """95% intervals of metrics, low and high."""
     samples_file: str | None = None
     num_samples: int = 0
 

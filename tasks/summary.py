@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.statistics import Interval
+from stages.statistics import Interval
 from stages.store.runs import RunStage
 from tasks.display import describe_numbers, describe_seconds
 from tasks.report.content import Content

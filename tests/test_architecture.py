@@ -64,7 +64,7 @@ def test_objectives_import_jax_and_themselves_only():
 
 
 def test_statistics_need_the_standard_library_only():
-    used = set(imported(ROOT / "pipelines" / "statistics.py"))
+    used = set(imported(ROOT / "stages" / "statistics.py"))
     assert {module.split(".")[0] for module in used - {"stages.errors"}} <= sys.stdlib_module_names
 
 

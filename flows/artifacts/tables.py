@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from flows.artifacts.markdown import table
 from pipelines.spec.planned import Plan
-from pipelines.statistics import Interval
+from stages.statistics import Interval
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.runs import RunRecord, RunStage

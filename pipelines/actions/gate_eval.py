@@ -22,8 +22,8 @@ from pipelines.spec.expressions import (
 )
 from pipelines.spec.nodes import Condition, GateNode
 from pipelines.spec.references import OutputReference
-from pipelines.statistics import Interval, paired_difference
 from stages.errors import UserError
+from stages.statistics import Interval, paired_difference
 
 _COMPARE: Mapping[Comparison, Callable[[float, float], bool]] = {
     "<": operator.lt,

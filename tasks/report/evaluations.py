@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pipelines.actions.gate_eval import metric_difference
 from pipelines.actions.reports import Report, read_report
-from pipelines.statistics import Interval, mean_interval
 from stages.contract import StageInput
+from stages.statistics import Interval, mean_interval
 from stages.store.conditional import ConditionalStore
 from stages.store.layout import StagePaths
 from stages.store.manifest import read_manifest

@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from pipelines.statistics import Interval
+from stages.statistics import Interval
 from stages.store.moments import shown_time
 from stages.store.runs import StageOutcome
 from tasks.display import describe_seconds

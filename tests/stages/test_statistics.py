@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.statistics import Interval, mean_interval, paired_difference
 from stages.errors import UserError
+from stages.statistics import Interval, mean_interval, paired_difference
 
 
 def test_the_mean_is_exact_and_lies_within_its_interval() -> None:
@@ -89,7 +89,7 @@ def test_the_order_of_the_samples_does_not_matter() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_every_process_gets_the_same_interval(seed: str) -> None:
     program = (
-        "from pipelines.statistics import mean_interval as m; "
+        "from stages.statistics import mean_interval as m; "
         "print([m(v) for v in ([0., 1.] * 40 + [1.], [-1., 0., 1.] * 30, [n / 7 for n in range(50)])])"
     )
     root = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, StageConfigBase
+from stages.distillation.config import DistillationConfig
 from stages.evaluation.config import EvaluationConfig
 from stages.export.config import ExportConfig
 from stages.grpo.config import GrpoConfig
@@ -57,6 +58,15 @@ STAGES: Mapping[str, Stage] = {
         version=1,
         module="stages.grpo.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+        multi_process=True,
+    ),
+    "distillation": Stage(
+        config=DistillationConfig,
+        version=1,
+        module="stages.distillation.run",
+        inputs={"model": ModelArtifact, "teacher": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"validation": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
     ),

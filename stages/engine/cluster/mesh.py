@@ -49,9 +49,23 @@ def all_devices(config: MeshConfig | None = None) -> Cluster:
     Raises:
         UserError: there are more or fewer of them than the settings ask for.
     """
-    devices = jax.devices()
-    shape = _shape(config or MeshConfig(), len(devices))
-    if len(devices) == 1:
+    return arrange(slice(None), config or MeshConfig())
+
+
+def arrange(part: slice, config: MeshConfig, setting: str = "mesh") -> Cluster:
+    """Some of the devices along the axes; the first of all by itself is a device alone.
+
+    Args:
+        part: of all devices, those that work together.
+        config: how they are arranged.
+        setting: names the settings in an error.
+
+    Raises:
+        UserError: there are more or fewer of them than the settings ask for.
+    """
+    devices = jax.devices()[part]
+    shape = _shape(config, len(devices), setting)
+    if devices == jax.devices()[:1]:
         return ALONE
     types = (AxisType.Auto,) * len(AXES)
     return Cluster(jax.make_mesh(shape, AXES, axis_types=types, devices=devices))
@@ -88,14 +102,14 @@ def divided(mesh: Mesh, shape: tuple[int, ...], spec: PartitionSpec = WHOLE) -> 
     return NamedSharding(mesh, PartitionSpec(*parts))
 
 
-def _shape(config: MeshConfig, num_devices: int) -> tuple[int, ...]:
+def _shape(config: MeshConfig, num_devices: int, setting: str) -> tuple[int, ...]:
     sizes = (config.data, config.fsdp, config.expert, config.sequence, config.tensor)
     fixed = math.prod(size for size in sizes if size != -1)
     words = ", ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
     if -1 in sizes and num_devices % fixed:
-        raise UserError(f"mesh: {words}: {fixed} does not divide the {num_devices} devices of this stage")
+        raise UserError(f"{setting}: {words}: {fixed} does not divide the {num_devices} devices that there are")
     if -1 not in sizes and num_devices != fixed:
         raise UserError(
-            f"mesh: {words}: these are {fixed} devices, but this stage has {num_devices}; -1 stands for what is left"
+            f"{setting}: {words}: these are {fixed} devices, but there are {num_devices}; -1 stands for what is left"
         )
     return tuple(num_devices // fixed if size == -1 else size for size in sizes)

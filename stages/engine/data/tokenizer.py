@@ -53,6 +53,11 @@ class Tokenizer:
         return self.backend.id_to_token(self.eos_id) or ""
 
     @cached_property
+    def num_ids(self) -> int:
+        """One more than the largest id of a token."""
+        return max(self.backend.get_vocab().values()) + 1
+
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """Tokens that are no text, as those that open and end a turn."""
         return frozenset(token for token, added in self.backend.get_added_tokens_decoder().items() if added.special)

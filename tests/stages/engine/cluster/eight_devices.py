@@ -236,8 +236,8 @@ def test_a_base_that_is_whole_everywhere_is_sampled_from_on_one_device() -> None
             MeshConfig(tensor=3),
             "mesh: data -1, fsdp 1, expert 1, sequence 1, tensor 3: 3 does not divide the 8 devices",
         ),
-        (MeshConfig(data=1, fsdp=2), "these are 2 devices, but this stage has 8; -1 stands for what is left"),
-        (MeshConfig(data=16), "these are 16 devices, but this stage has 8"),
+        (MeshConfig(data=1, fsdp=2), "these are 2 devices, but there are 8; -1 stands for what is left"),
+        (MeshConfig(data=16), "these are 16 devices, but there are 8"),
     ],
 )
 def test_sizes_that_do_not_make_up_all_devices_are_refused(config: MeshConfig, message: str) -> None:

@@ -1,0 +1,42 @@
+"""Distillation, top to bottom."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stages.contract import StageContext
+from stages.distillation.config import DistillationConfig
+from stages.distillation.loss import with_teacher
+from stages.distillation.task import make_task
+from stages.distillation.teacher import load_teacher, make_clusters, open_teacher
+from stages.engine.data.batching import Group, group_width
+from stages.engine.data.chat import make_examples
+from stages.engine.data.records import read_dataset
+from stages.engine.models.opened import open_model
+from stages.engine.models.source import check_length, load_trained_model
+from stages.engine.training.supervised import check_validation, fit, write_trained
+
+
+def run(context: StageContext, config: DistillationConfig) -> None:
+    """Trains the input model on what the input `teacher` makes of responses."""
+    check_validation(context, config)
+    opened = open_model(context)
+    teacher_opened = open_teacher(context, opened)
+    names = ("dataset", "validation") if config.evaluate else ("dataset",)
+    sets = [make_examples(read_dataset(context.input_dir(name)), opened.chat, config.max_tokens) for name in names]
+    for model in (opened, teacher_opened):
+        check_length(model, _longest(sets, config))
+    cluster, of_teacher = make_clusters(config.mesh, config.teacher)
+    student = load_trained_model(opened, config.model, config.seed, cluster)
+    teacher = load_teacher(teacher_opened, config.temperature, of_teacher, cluster)
+    tasks = [make_task(examples, config, student, teacher, cluster) for examples in sets]
+    with_both = replace(student, frozen=student.frozen._replace(base=with_teacher(student.frozen.base, teacher.matrix)))
+    end = fit(context, config, with_both, tasks[0], tasks[1] if config.evaluate else None, cluster)
+    write_trained(context, config, student, end, cluster)
+
+
+def _longest(sets: Sequence[Sequence[Group]], config: DistillationConfig) -> int:
+    """Tokens of the longest prompt and response together."""
+    longest = max(group_width(example) for examples in sets for example in examples) + 1
+    if config.on_policy is None:
+        return longest
+    return max(longest, max(len(group.prompt) for group in sets[0]) + config.on_policy.sampling.max_response_tokens)

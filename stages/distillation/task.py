@@ -1,0 +1,65 @@
+"""Responses as a task of supervised training, whoever wrote them."""
+
+import json
+from collections.abc import Sequence
+
+from stages.distillation.config import DistillationConfig
+from stages.distillation.loss import DistillationBatch, make_distillation_loss
+from stages.distillation.on_policy import StudentSampler
+from stages.distillation.teacher import Teacher
+from stages.engine.cluster.mesh import Cluster
+from stages.engine.data.batching import Group
+from stages.engine.data.packing import choose_packing
+from stages.engine.models.lora import Weights
+from stages.engine.models.source import LoadedModel
+from stages.engine.training.numbering import token_numbers
+from stages.engine.training.task import Task
+
+
+def make_task(
+    examples: Sequence[Group],
+    config: DistillationConfig,
+    student: LoadedModel,
+    teacher: Teacher,
+    cluster: Cluster,
+) -> Task[DistillationBatch]:
+    """What is trained on; in an evaluation the responses are always those of the dataset.
+
+    Args:
+        examples: prompts, each with a response.
+        config: of the stage.
+        student: as it begins.
+        teacher: reads what the student learns from.
+        cluster: of the student.
+    """
+    tokenizer, size = student.opened.tokenizer, config.train_micro_batch
+    loss = make_distillation_loss(student.frozen.graph, config, teacher.head, tokenizer.num_ids)
+    packing = choose_packing(
+        examples, batch_size=config.batch_size, micro_batch=size, num_devices=cluster.num_row_shares
+    )
+    sampler = None
+    if config.on_policy is not None:
+        prompts = [example.prompt for example in examples]
+        sampler = StudentSampler(student, prompts, config, config.on_policy, cluster)
+
+    def batches(rows: Sequence[int], update: int | None) -> list[DistillationBatch]:
+        if sampler is not None and update is not None:
+            return []
+        packed = packing.pack([examples[row] for row in rows])
+        numbered = update if config.adapter_dropout else None
+        numbers = [None if numbered is None else token_numbers(packing, part, numbered) for part in packed]
+        return [DistillationBatch(part.batch, number, None) for part, number in zip(packed, numbers, strict=True)]
+
+    def complete(
+        weights: Weights, rows: Sequence[int], update: int | None, batches: Sequence[DistillationBatch]
+    ) -> list[DistillationBatch]:
+        if sampler is not None and update is not None:
+            batches = sampler.draw(weights, rows, update)
+        return [batch._replace(teacher=teacher.read(batch.batch)) for batch in batches]
+
+    def show(row: int) -> str:
+        prompt, (response,), _ = examples[row]
+        texts = {"prompt": tokenizer.decode(prompt), "response": tokenizer.decode(response)}
+        return json.dumps({"row": row, **texts}, ensure_ascii=False)
+
+    return Task(loss, len(examples), batches, lambda given: given.batch, show, complete)

@@ -116,6 +116,7 @@ def test_the_smoke_pipeline_runs_and_is_reused_whole(
     assert all(text in page for text in ("eval_base", "reward/mean", "loss/nll", "95% interval"))
 
 
+@pytest.mark.slow
 def test_killed_children_resume_in_the_next_run_and_end_in_the_same_bytes(
     smoke: Smoke,
     whole: dict[str, dict[str, bytes]],

@@ -150,8 +150,9 @@ def test_transformers_reads_the_merged_model_with_its_tokenizer(policy: Policy) 
     assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == [2]
 
 
-def test_a_policy_over_a_base_in_few_bits_is_merged_into_what_the_bits_stand_for(tmp_path: Path) -> None:
-    policy = make_policy(tmp_path, "Llama", ALL, Quantization(kind="nf4", tile_size=32))
+@pytest.mark.parametrize("family", ["Llama", "Qwen3Moe"])
+def test_a_policy_over_a_base_in_few_bits_is_merged_into_what_the_bits_stand_for(family: str, tmp_path: Path) -> None:
+    policy = make_policy(tmp_path, family, ALL, Quantization(kind="nf4", tile_size=32))
     check_logits(policy, peer_of(exported(policy, WHOLE)))
 
 

@@ -37,7 +37,7 @@ DIMS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(
 )
 """Matrices by the end of their name; in blocks a dimension of layers stands before these, and one of experts after it.
 
-What is not listed is small and whole on every device: norms, biases, and the two matrices of an adapter.
+What is not listed is small and whole on every device: norms, biases, and the two matrices of a linear layer's adapter.
 """
 
 EXPERT_ADAPTERS: Mapping[str, tuple[Dim | None, ...]] = MappingProxyType(

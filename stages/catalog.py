@@ -41,7 +41,12 @@ STAGES: Mapping[str, Stage] = {
         version=1,
         module="stages.prepare.run",
         inputs={},
-        outputs={"train": DatasetArtifact, "validation": DatasetArtifact, "held_out": DatasetArtifact},
+        outputs={
+            "train": DatasetArtifact,
+            "validation": DatasetArtifact,
+            "held_out": DatasetArtifact,
+            "report": ReportArtifact,
+        },
         multi_process=False,
     ),
     "sft": Stage(

@@ -70,7 +70,7 @@ def _artifact(where: str, data: bytes) -> ReportArtifact:
 
 
 def _entry(store: ConditionalStore, manifest: Manifest, output: str, name: str) -> FileEntry:
-    entry = next((entry for entry in manifest.outputs[output] if entry.path == name), None)
+    entry = next((entry for entry in manifest.files_of(output) if entry.path == name), None)
     if entry is None:
         folder = manifest.output_folder(output)
         raise StorageError(f"{store.location(folder)}: the committed output has no {name}")

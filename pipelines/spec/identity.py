@@ -127,6 +127,8 @@ def _sources(value: object, digest_of: DigestOf) -> JsonValue:
             return None
         case str():
             return digest_of(value)
+        case BaseModel():
+            return _settings(value, digest_of)
         case tuple() | list():
             return [_sources(item, digest_of) for item in value]
         case dict():

@@ -12,6 +12,7 @@ from stages.sources.gcs import BucketObjects
 from stages.sources.hf import HubModels
 from stages.sources.packages import PackageFiles
 from stages.sources.reasoning_gym import GeneratedProblems
+from stages.sources.recipes import Recipes, parse
 
 
 class Resolver(Protocol):
@@ -39,7 +40,12 @@ SCHEMES: Mapping[str, Resolver] = {
 }
 
 
+RECIPES: Resolver = Recipes()
+
+
 def _resolver(uri: str) -> Resolver:
+    if parse(uri) is not None:
+        return RECIPES
     scheme = uri.partition("://")[0] if "://" in uri else ""
     if scheme not in SCHEMES:
         known = [name for name in SCHEMES if name]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, RootModel
 
 from stages.contract import FileEntry, SourceRef, StageInput, StoredInput, Strict
-from stages.errors import StorageError, TemperError
+from stages.errors import StorageError, TemperError, UserError
 from stages.store.conditional import ConditionalStore, PreconditionFailed, StoredObject
 from stages.store.layout import StagePaths
 from stages.store.lease import Lease
@@ -63,14 +63,27 @@ class Manifest(Strict):
         """Store path of an output's folder."""
         return self.paths.attempt(self.attempt).out(output)
 
+    def files_of(self, output: str) -> tuple[FileEntry, ...]:
+        """The files of an output.
+
+        Raises:
+            UserError: the stage had no such output when this was committed.
+        """
+        if output not in self.outputs:
+            raise UserError(
+                f"{self.stage} {self.key[:16]} was committed on {self.created[:10]}, when the stage had no output "
+                f"'{output}' yet: have it made again with --force"
+            )
+        return self.outputs[output]
+
     def as_input(self, output: str) -> StoredInput:
-        """An output as the input of a stage."""
+        """An output as the input of a stage; raises `UserError` as `files_of`."""
         return StoredInput(
             stage=self.stage,
             key=self.key,
             output=output,
             folder=self.output_folder(output),
-            files=self.outputs[output],
+            files=self.files_of(output),
         )
 
 

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+from jaxtyping import Int64
 
 
 def batch_rows(num_rows: int, batch_size: int, seed: int, batch: int) -> list[int]:
@@ -24,9 +25,14 @@ def batch_rows(num_rows: int, batch_size: int, seed: int, batch: int) -> list[in
 
 @functools.lru_cache(maxsize=4)
 def permutation(num_rows: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """A permutation of all rows; another one for each seed and epoch, the same on every machine and version.
+    """A permutation of all rows; another one for each seed and epoch, the same on every machine and version."""
+    return tuple(shuffled_rows(num_rows, seed, epoch).tolist())
+
+
+def shuffled_rows(num_rows: int, seed: int, epoch: int) -> Int64[np.ndarray, " rows"]:
+    """The same permutation as an array, for more rows than Python numbers fit into memory.
 
     Sorts the raw words of a counter-based generator, which unlike NumPy's own shuffles are fixed for all versions.
     """
     words = np.random.Philox(np.random.SeedSequence((seed, epoch))).random_raw(num_rows)
-    return tuple(np.argsort(words, kind="stable").tolist())
+    return np.argsort(words, kind="stable")

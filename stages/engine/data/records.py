@@ -237,11 +237,16 @@ def read_dataset(folder: Path) -> list[Row]:
 
 def write_dataset(folder: Path, rows: Iterable[Record], record: type[Record] = Row) -> DatasetArtifact:
     """Write rows and descriptor; the same rows give the same bytes, and what a row does without is not written."""
+    return write_lines(folder, (row.model_dump_json(exclude_defaults=True).encode() for row in rows), record)
+
+
+def write_lines(folder: Path, lines: Iterable[bytes], record: type[Record]) -> DatasetArtifact:
+    """Write rows that are JSON already, each in one line without its end, and their descriptor."""
     kind: RowsKind = next(kind for kind, known in RECORDS.items() if known is record)
     num_rows = 0
-    with (folder / DATA_FILE).open("w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            file.write(row.model_dump_json(exclude_defaults=True) + "\n")
+    with (folder / DATA_FILE).open("wb") as file:
+        for line in lines:
+            file.write(line + b"\n")
             num_rows += 1
     descriptor = DatasetArtifact(file=DATA_FILE, num_rows=num_rows, rows=kind)
     (folder / ARTIFACT_FILE).write_text(descriptor.model_dump_json() + "\n", encoding="utf-8")

@@ -1,17 +1,15 @@
-"""Problems of a source, generated or from a file, each only once."""
+"""Problems that a task generates, each only once."""
 
 import dataclasses
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from stages.contract import Strict
 from stages.errors import UserError
 from stages.sources.reasoning_gym import Task
 
@@ -34,33 +32,6 @@ class _Generator(Protocol):
     """What is used of a task of reasoning-gym."""
 
     def __getitem__(self, idx: int, /) -> Mapping[str, JsonValue]: ...
-
-
-class _Line(Strict):
-    """What a line of a file of problems must be."""
-
-    question: str
-    answer: str
-
-
-def problems_of_file(path: Path) -> Iterator[Problem]:
-    """Problems of a file of JSON lines, in its order, without those whose question stood before.
-
-    Raises:
-        UserError: a line is no object with `question` and `answer`; the message has file and line.
-    """
-    seen: set[str] = set()
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            found = _Line.model_validate_json(line)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            wanted = 'expected {"question": "…", "answer": "…"} on each line'
-            raise UserError(f"{path}:{number}: {where + ': ' if where else ''}{first['msg']}; {wanted}") from error
-        if found.question not in seen:
-            seen.add(found.question)
-            yield Problem(found.question, found.answer)
 
 
 def distinct_problems(task: Task, seed: int) -> Iterator[Problem]:

@@ -93,9 +93,9 @@ COMPILE := $(UV) pip compile --quiet $(UPGRADE) --python-version 3.11 --generate
 	--no-emit-find-links --custom-compile-command "make lock"
 
 lock: | .venv/bin/python
-	$(COMPILE) pyproject.toml --extra cpu --extra gcs --group build -o infra/locks/cpu.txt
-	$(COMPILE) pyproject.toml --extra cuda --extra gcs --group build -c infra/locks/cpu.txt -o infra/locks/cuda.txt
-	$(COMPILE) pyproject.toml --extra tpu --extra gcs --group build -c infra/locks/cpu.txt -o infra/locks/tpu.txt
+	$(COMPILE) pyproject.toml --extra cpu --extra gcs --extra data --group build -o infra/locks/cpu.txt
+	$(COMPILE) pyproject.toml --extra cuda --extra gcs --extra data --group build -c infra/locks/cpu.txt -o infra/locks/cuda.txt
+	$(COMPILE) pyproject.toml --extra tpu --extra gcs --extra data --group build -c infra/locks/cpu.txt -o infra/locks/tpu.txt
 	$(COMPILE) infra/locks/server.in -c infra/locks/cpu.txt -o infra/locks/server.txt
 	$(COMPILE) --group dev -c infra/locks/cpu.txt -o infra/locks/dev.txt
 	$(COMPILE) infra/locks/demo.in --no-deps -o infra/locks/demo.txt

@@ -48,7 +48,7 @@ def test_the_wheel_holds_no_tests_and_carries_the_licence(wheel: set[str]):
 
 
 def test_the_distribution_declares_its_extras_and_keeps_test_libraries_out():
-    assert set(PROJECT["optional-dependencies"]) == {"cpu", "cuda", "tpu", "gcs", "trackers"}
+    assert set(PROJECT["optional-dependencies"]) == {"cpu", "cuda", "tpu", "data", "gcs", "trackers"}
     declared = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
     declared += PROJECT["dependencies"]
     assert [line for line in declared if line.startswith(("torch", "transformers", "vllm"))] == []

@@ -18,7 +18,7 @@ INSTALL_SELF := $(UV) pip install --python .venv --no-deps --no-build-isolation 
 help:
 	@echo "make quickstart  install, then train a real model with pipelines/quickstart.yaml"
 	@echo "make test        install, then run the fast tests"
-	@echo "make test-slow   install PyTorch, transformers, vLLM, trackers, Postgres and Redis too, then run the slow tests"
+	@echo "make test-slow   install PyTorch, transformers, TRL, vLLM, trackers, Postgres and Redis too, then run the slow tests"
 	@echo "make peers       install what benchmarks are measured against"
 	@echo "make lint        ruff, pyright and the import contracts"
 	@echo "make lock        bring infra/locks up to date; newest versions with UPGRADE=--upgrade"
@@ -31,10 +31,10 @@ install: .venv/.installed
 test: install
 	$(BIN)/pytest -n 2 --dist loadfile
 
-test-slow: .venv/.installed-parity .venv/.installed-apt .venv-vllm/.installed .venv-trackers/.installed
+test-slow: .venv/.installed-parity .venv/.installed-apt .venv-vllm/.installed .venv-trackers/.installed .venv-trl/.installed
 	$(BIN)/pytest -m "slow and not gpu and not tpu"
 
-peers: .venv-tunix/.installed
+peers: .venv-tunix/.installed .venv-trl/.installed
 
 lint: install
 	$(BIN)/ruff check
@@ -84,6 +84,12 @@ lint: install
 	$(UV) pip sync --compile-bytecode --python .venv-trackers $<
 	touch $@
 
+.venv-trl/.installed: infra/locks/trl.txt | .venv/bin/python
+	$(NEEDS_TORCH)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-trl
+	$(UV) pip sync --compile-bytecode --python .venv-trl $(FIND_LINKS) $<
+	touch $@
+
 .venv-tunix/.installed: infra/locks/tunix.txt | .venv/bin/python
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-tunix
 	$(UV) pip sync --compile-bytecode --python .venv-tunix $<
@@ -102,5 +108,6 @@ lock: | .venv/bin/python
 	$(COMPILE) infra/locks/parity.in -c infra/locks/cpu.txt -c infra/locks/dev.txt $(FIND_LINKS) -o infra/locks/parity.txt
 	$(COMPILE) infra/locks/vllm.in --override infra/locks/vllm-overrides.in $(FIND_LINKS) -o infra/locks/vllm.txt
 	$(COMPILE) infra/locks/trackers.in -c infra/locks/cpu.txt -o infra/locks/trackers.txt
+	$(COMPILE) infra/locks/trl.in $(FIND_LINKS) -o infra/locks/trl.txt
 	$(COMPILE) infra/locks/tunix.in -o infra/locks/tunix.txt
 	$(COMPILE) infra/locks/uv.in -o infra/locks/uv.txt

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 from stage_trial import TINY, StageTrial, coin_rows, external, stored, stored_rows
 
 from stages.contract import Quantization
+from stages.engine.cluster.config import MeshConfig
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.architecture import Experts
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
@@ -58,6 +59,11 @@ def mixture(weights: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+def new_trial(folder: Path, config: SftConfig, mixture: Path) -> StageTrial:
+    rows = stored_rows(folder, coin_rows(48, lambda n: str(n // 3 % 2)))
+    return StageTrial(folder, "sft", config, {"model": external(mixture), "dataset": rows})
+
+
 def test_experts_are_read_into_few_bits_and_all_of_them_get_adapters_by_default(
     mixture: Path, weights: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
@@ -75,8 +81,7 @@ def test_experts_are_read_into_few_bits_and_all_of_them_get_adapters_by_default(
 def test_its_loss_falls_and_the_exported_model_has_every_expert_changed(
     mixture: Path, weights: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    dataset = stored_rows(tmp_path, coin_rows(48, lambda n: str(n // 3 % 2)))
-    trial = StageTrial(tmp_path, "sft", CONFIG, {"model": external(mixture), "dataset": dataset})
+    trial = new_trial(tmp_path, CONFIG, mixture)
     trained = stored(tmp_path, trial.run().output_dir("checkpoint"))
     losses = [row.numbers["loss/nll"] for row in trial.metrics()]
     assert losses[0] > 4.0
@@ -87,3 +92,31 @@ def test_its_loss_falls_and_the_exported_model_has_every_expert_changed(
         for expert in range(4):
             found = written[f"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"]
             assert np.abs(found - weights[UP][layer, expert].T).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model", [CONFIG.model, TrainedModelConfig(lora=None)], ids=["adapters in few bits", "all weights"]
+)
+@pytest.mark.usefixtures("quickly_compiled")
+def test_experts_divided_over_four_devices_are_written_as_one_device_does(
+    mixture: Path, model: TrainedModelConfig, tmp_path: Path
+) -> None:
+    # Entries whose gradient is nothing but rounding are left alone.
+    optimizer = AdamWConfig(learning_rate=1e-2, epsilon=1e-3)
+    config = CONFIG.model_copy(update={"model": model, "optimizer": optimizer, "num_steps": 2})
+    if model.lora is None:
+        config = config.model_copy(update={"adapter_dropout": 0.0})
+    expected = the_weights(new_trial(tmp_path / "alone", config, mixture).run().output_dir("checkpoint"))
+    over = config.model_copy(update={"mesh": MeshConfig(data=1, fsdp=2, expert=2)})
+    assert new_trial(tmp_path / "divided", over, mixture).run_on(4).last_step == 2
+    (folder,) = (tmp_path / "divided" / "scratch").glob("**/checkpoint")
+    found = the_weights(folder)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, rtol=0, err_msg=name)
+
+
+def the_weights(folder: Path) -> dict[str, np.ndarray]:
+    (file,) = folder.glob("*.safetensors")
+    return load_file(file)

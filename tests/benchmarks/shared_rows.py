@@ -61,7 +61,7 @@ def layout_of(groups: Sequence[Group], prefix: int) -> Layout:
 
 
 def alone(groups: Sequence[Group]) -> list[Group]:
-    return [Group(prompt, [response]) for prompt, responses in groups for response in responses]
+    return [Group(group.prompt, [response]) for group in groups for response in group.responses]
 
 
 def sft_pass(frozen: Frozen, adapter: Weights, groups: Sequence[Group], prefix: int) -> Pass:

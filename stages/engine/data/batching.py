@@ -1,7 +1,7 @@
 """Rows of tokens as fixed-shape arrays: one layout for training, scoring and groups of responses."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -13,11 +13,23 @@ ROOT = 1
 """Segment of what all groups of a row begin with; groups are numbered after it."""
 
 
-class Group(NamedTuple):
-    """A prompt and responses to it, in token ids; an example is a group of one response."""
+Ids: TypeAlias = Sequence[int] | Int32[np.ndarray, "_"]
+"""Token ids; arrays where there are many of them, which are smaller and faster to lay out."""
 
-    prompt: Sequence[int]
-    responses: Sequence[Sequence[int]]
+
+class Group(NamedTuple):
+    """A prompt and responses to it, in token ids; an example is a group of one response.
+
+    Attributes:
+        prompt: what all responses follow.
+        responses: each without what it follows.
+        learnt: for each response which of its tokens are targets, as of a conversation those of the assistant; None
+            for all.
+    """
+
+    prompt: Ids
+    responses: Sequence[Ids]
+    learnt: Sequence[Bool[np.ndarray, "_"]] | None = None
 
 
 class PackedRow(NamedTuple):
@@ -26,7 +38,7 @@ class PackedRow(NamedTuple):
     The prompts of the groups go on from the root: each is only the rest of its prompt.
     """
 
-    root: Sequence[int]
+    root: Ids
     groups: Sequence[Group]
 
 
@@ -71,8 +83,12 @@ def round_up(length: int, multiple: int = WIDTH_MULTIPLE) -> int:
 
 def row_width(row: PackedRow) -> int:
     """Inputs of a row: no output follows the last token of a response, so that it is a target only."""
-    groups = (len(prompt) + sum(len(response) - 1 for response in responses) for prompt, responses in row.groups)
-    return len(row.root) + sum(groups)
+    return len(row.root) + sum(map(group_width, row.groups))
+
+
+def group_width(group: Group) -> int:
+    """Inputs of a group."""
+    return len(group.prompt) + sum(len(response) - 1 for response in group.responses)
 
 
 def pack_rows(rows: Sequence[PackedRow], shape: TargetShape, width: int) -> Batch:
@@ -90,7 +106,7 @@ def pack_rows(rows: Sequence[PackedRow], shape: TargetShape, width: int) -> Batc
     sources, targets = (np.zeros((len(rows), *shape), np.int32) for _ in range(2))
     mask = np.zeros((len(rows), *shape), np.bool_)
 
-    def put(row: int, start: int, ids: Sequence[int], position: int, segment: int, branch: int) -> int:
+    def put(row: int, start: int, ids: Ids, position: int, segment: int, branch: int) -> int:
         here = slice(start, start + len(ids))
         tokens[row, here] = ids
         positions[row, here] = np.arange(position, position + len(ids))
@@ -101,17 +117,17 @@ def pack_rows(rows: Sequence[PackedRow], shape: TargetShape, width: int) -> Batc
     for row, (root, groups) in enumerate(rows):
         _check(row, rows[row], shape, width)
         end = put(row, 0, root, 0, ROOT, 0)
-        for number, (prompt, responses) in enumerate(groups):
+        for number, (prompt, responses, learnt) in enumerate(groups):
             segment = ROOT + 1 + number
             end = put(row, end, prompt, len(root), segment, 0)
             # The first token of a response follows the prompt, or the root where that is the whole prompt.
-            before = end - 1 if prompt else len(root) - 1
+            before = end - 1 if len(prompt) else len(root) - 1
             for index, response in enumerate(responses):
                 start, end = end, put(row, end, response[:-1], len(root) + len(prompt), segment, index + 1)
                 here = (row, number, index, slice(len(response)))
                 sources[here] = [before, *range(start, end)]
                 targets[here] = response
-                mask[here] = True
+                mask[here] = True if learnt is None else learnt[index]
     flat = (len(rows), -1)
     return Batch(
         tokens, positions, segment_ids, branch_ids, sources.reshape(flat), targets.reshape(flat), mask.reshape(flat)
@@ -126,5 +142,5 @@ def _check(row: int, packed: PackedRow, shape: TargetShape, width: int) -> None:
         raise ValueError(
             f"row {row}: {row_width(packed)} inputs and targets of {tuple(found)} do not fit {width} and {tuple(shape)}"
         )
-    if 0 in lengths or not all(group.prompt or packed.root for group in packed.groups):
+    if 0 in lengths or not all(len(group.prompt) or len(packed.root) for group in packed.groups):
         raise ValueError(f"row {row}: a response is empty, or has no token before it")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from stages.engine.data.batching import Group
+from stages.engine.data.batching import Group, group_width
 from stages.engine.data.chat_template import ChatTemplate
 from stages.engine.data.chat_turns import TurnFinder, Turns, locate_contents
 from stages.engine.data.conversation import Conversation, conversation_ids, tokenise
@@ -155,7 +155,7 @@ def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Grou
         UserError: a row is longer; the message names the first and counts all.
     """
     examples = [Group(chat.prompt_ids(row.messages, row.tools), [chat.response_ids(row.response)]) for row in rows]
-    lengths = {row.id: len(prompt) + len(response) for row, (prompt, (response,)) in zip(rows, examples, strict=True)}
+    lengths = {row.id: group_width(example) + 1 for row, example in zip(rows, examples, strict=True)}
     too_long = [row_id for row_id, length in lengths.items() if length > max_tokens]
     if too_long:
         first = f"row {too_long[0]} has {lengths[too_long[0]]} tokens"

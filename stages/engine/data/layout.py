@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from stages.engine.data.batching import ROOT, Batch, Group, PackedRow, TargetShape, pack_rows, round_up, row_width
+from stages.engine.data.batching import ROOT, Batch, Group, Ids, PackedRow, TargetShape, pack_rows, round_up, row_width
 
 _NUM_WIDTHS = 8
 """Rows follow their content in at most so many widths: each is compiled once."""
 
 
-def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
+def shared_prefix(prompts: Sequence[Ids]) -> int:
     """Tokens with which all prompts begin, as system messages do; at least one token of each prompt is left over."""
-    columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    longest = min(map(len, prompts)) - 1
+    heads = [np.asarray(prompt[:longest], np.int32).tobytes() for prompt in prompts]
+    # What the first and the last in the order of bytes begin with, all between them begin with too.
+    first, last = (np.frombuffer(head, np.int32) for head in (min(heads), max(heads)))
+    return int(np.argmin([*(first == last), False]))
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,12 @@ class Layout:
             return rows + [PackedRow((), ())] * (self.micro_batch - len(groups))
         if not groups:
             return [PackedRow((), ())]
-        rests = [Group(prompt[self.prefix :], responses) for prompt, responses in groups]
+        rests = [group._replace(prompt=group.prompt[self.prefix :]) for group in groups]
         return [PackedRow(groups[0].prompt[: self.prefix], rests)]
 
 
 def choose_layout(
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Ids],
     *,
     batch_size: int,
     micro_batch: int,

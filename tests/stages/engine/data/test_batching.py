@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,11 +47,12 @@ def predictions(batch: Batch, row: int) -> list[Prediction]:
 def wanted(row: PackedRow) -> list[Prediction]:
     """Each response alone: root and prompt, then token by token."""
     out: list[Prediction] = []
-    for prompt, responses in row.groups:
-        for response in responses:
+    for prompt, responses, learnt in row.groups:
+        for index, response in enumerate(responses):
             for n, target in enumerate(response):
                 seen = [*row.root, *prompt, *response[:n]]
-                out.append((seen, list(range(len(seen))), target))
+                if learnt is None or learnt[index][n]:
+                    out.append((seen, list(range(len(seen))), target))
     return out
 
 
@@ -100,9 +102,9 @@ def test_every_target_sees_exactly_its_root_its_prompt_and_its_own_response_so_f
 @given(packed_rows)
 def test_a_row_predicts_what_its_responses_predict_in_rows_of_their_own(row: PackedRow) -> None:
     alone = [
-        PackedRow((), [Group((*row.root, *prompt), [response])])
-        for prompt, responses in row.groups
-        for response in responses
+        PackedRow((), [Group((*row.root, *group.prompt), [response])])
+        for group in row.groups
+        for response in group.responses
     ]
     apart = [prediction for at in range(len(alone)) for prediction in predictions(pack(alone), at)]
     assert predictions(pack([row]), 0) == apart
@@ -173,3 +175,11 @@ def test_the_mask_has_the_end_token_in_it_as_the_oracle_says() -> None:
     responses = [row[:end] for row, end in zip(entry["tokens"], ends, strict=True)]
     batch = pack([PackedRow((9,), [Group((), responses)])], TargetShape(1, 4, 4))
     assert batch.target_mask.reshape(4, 4).astype(int).tolist() == entry["mask"]
+
+
+def test_of_a_conversation_only_what_is_learnt_is_a_target() -> None:
+    learnt = [np.array([True, True, False, False, True]), np.array([False, True])]
+    row = PackedRow((), [Group([5], [np.array([6, 2, 7, 8, 2], np.int32), [9, 2]], learnt)])
+    batch = pack([row])
+    assert predictions(batch, 0) == wanted(row)
+    assert [target for *_, target in wanted(row)] == [6, 2, 2, 2]

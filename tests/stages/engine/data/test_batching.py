@@ -14,8 +14,8 @@ from stages.engine.data.batching import ROOT, Batch, Group, PackedRow, TargetSha
 SHAPE = TargetShape(groups=3, responses=2, tokens=6)
 ids = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 rests = st.lists(st.integers(0, 9), max_size=4)
-groups = st.builds(Group, rests, st.lists(ids, min_size=1, max_size=2))
-packed_rows = st.builds(PackedRow, ids, st.lists(groups, max_size=3))
+groups = st.tuples(rests, st.lists(ids, min_size=1, max_size=2)).map(lambda fields: Group(*fields))
+packed_rows = st.tuples(ids, st.lists(groups, max_size=3)).map(lambda fields: PackedRow(*fields))
 
 
 def pack(rows: Sequence[PackedRow], shape: TargetShape = SHAPE) -> Batch:

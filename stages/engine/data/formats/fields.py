@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 import pydantic_core
-from pydantic import JsonValue
 
 from stages.engine.data.formats.names import Column
 
@@ -57,7 +56,7 @@ class Columns:
         """Its names, for messages."""
         return " or ".join(f"`{name}`" for name in self._names[column])
 
-    def find(self, fields: Mapping[str, JsonValue], column: Column) -> JsonValue:
+    def find(self, fields: Mapping[str, object], column: Column) -> object:
         """The field; None where it is null or not there."""
         for name in self._names[column]:
             value = fields.get(name)
@@ -69,15 +68,15 @@ class Columns:
 class Fields:
     """One row."""
 
-    def __init__(self, fields: Mapping[str, JsonValue], columns: Columns) -> None:
+    def __init__(self, fields: Mapping[str, object], columns: Columns) -> None:
         self._fields = fields
         self._columns = columns
 
-    def find(self, column: Column) -> JsonValue:
+    def find(self, column: Column) -> object:
         """The field; None where it is null or not there."""
         return self._columns.find(self._fields, column)
 
-    def need(self, column: Column) -> JsonValue:
+    def need(self, column: Column) -> object:
         """The field.
 
         Raises:
@@ -107,24 +106,24 @@ class Fields:
         except ValueError:
             return self._refuse(column, "a number", value)
 
-    def as_text(self, column: Column, value: JsonValue) -> str:
+    def as_text(self, column: Column, value: object) -> str:
         """A value of the field, which has to be text."""
         return value if isinstance(value, str) else self._refuse(column, "text", value)
 
-    def _refuse(self, column: Column, wanted: str, value: JsonValue) -> NoReturn:
+    def _refuse(self, column: Column, wanted: str, value: object) -> NoReturn:
         raise BadRowError(f"{self._columns.shown(column)}: expected {wanted}, not {shown(value)}")
 
 
 _LONGEST = 60
 
 
-def shown(value: JsonValue) -> str:
+def shown(value: object) -> str:
     """A value in a message, cut short."""
     text = pydantic_core.to_json(value, inf_nan_mode="constants", fallback=str).decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def parsed(value: JsonValue) -> JsonValue:
+def parsed(value: object) -> object:
     """A value that may be written out as JSON text within a field.
 
     Raises:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from stages.engine.data.formats.fields import BadRowError, Columns, Fields, shown
 from stages.engine.data.formats.names import Column, FormatName
@@ -177,7 +177,7 @@ def find_format(names: frozenset[str], columns: Columns) -> FormatName | None:
     return next((name for name, form in FORMATS.items() if any(need <= present for need in form.needs)), None)
 
 
-def convert(form: Format, fields: Mapping[str, JsonValue], columns: Columns) -> Record:
+def convert(form: Format, fields: Mapping[str, object], columns: Columns) -> Record:
     """The record of a row, without an id.
 
     Raises:

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from pydantic import JsonValue
-
 from stages.engine.data.formats.fields import BadRowError, Fields, parsed, shown
 from stages.engine.data.formats.turns import common_beginning, read_messages
 from stages.engine.data.records import Message
@@ -28,12 +26,12 @@ def read_prompt(fields: Fields) -> tuple[Message, ...]:
     return (*_history(fields.find("history")), *own)
 
 
-def read_reply(value: JsonValue) -> tuple[Message, ...]:
+def read_reply(value: object) -> tuple[Message, ...]:
     """A reply: the text of an assistant's turn, such a turn, or several that end with one."""
     return _text_or_messages(value, "assistant")
 
 
-def split_pair(chosen: JsonValue, rejected: JsonValue) -> tuple[tuple[Message, ...], ...]:
+def split_pair(chosen: object, rejected: object) -> tuple[tuple[Message, ...], ...]:
     """Prompt, chosen and rejected reply of two whole conversations that begin alike.
 
     Raises:
@@ -46,14 +44,14 @@ def split_pair(chosen: JsonValue, rejected: JsonValue) -> tuple[tuple[Message, .
     return first[:num_shared], first[num_shared:], second[num_shared:]
 
 
-def holds_prompt(value: JsonValue) -> bool:
+def holds_prompt(value: object) -> bool:
     """Whether a reply that was published is a whole conversation, with the prompt before it."""
     if isinstance(value, str):
         return _FIRST_SPEAKER.match(value) is not None
     return isinstance(value, list) and bool(value) and read_messages(value[:1])[0].role != "assistant"
 
 
-def _conversation(value: JsonValue) -> tuple[Message, ...]:
+def _conversation(value: object) -> tuple[Message, ...]:
     return _spoken(value) if isinstance(value, str) else read_messages(value)
 
 
@@ -66,7 +64,7 @@ def _spoken(text: str) -> tuple[Message, ...]:
     )
 
 
-def _text_or_messages(value: JsonValue, role: str) -> tuple[Message, ...]:
+def _text_or_messages(value: object, role: str) -> tuple[Message, ...]:
     if isinstance(value, str):
         return (Message(role="assistant" if role == "assistant" else "user", content=value),)
     if isinstance(value, dict | list):
@@ -74,7 +72,7 @@ def _text_or_messages(value: JsonValue, role: str) -> tuple[Message, ...]:
     raise BadRowError(f"expected text or messages, not {shown(value)}")
 
 
-def _history(value: JsonValue) -> Sequence[Message]:
+def _history(value: object) -> Sequence[Message]:
     """Earlier turns, as pairs of a question and the reply to it."""
     pairs = parsed(value) or []
     messages: list[Message] = []

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from stages.engine.data.formats.fields import BadRowError, parsed, shown
 from stages.engine.data.records import JsonObject, Message, Tool, ToolCall, first_problem
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
     learnt: bool
 
 
-def read_turns(value: JsonValue) -> list[Turn]:
+def read_turns(value: object) -> list[Turn]:
     """The turns of a list of messages.
 
     Raises:
@@ -53,12 +53,12 @@ def read_turns(value: JsonValue) -> list[Turn]:
     return [_read_turn(turn, number) for number, turn in enumerate(turns)]
 
 
-def read_messages(value: JsonValue) -> tuple[Message, ...]:
+def read_messages(value: object) -> tuple[Message, ...]:
     """The messages of a list, or of one message alone."""
     return tuple(turn.message for turn in read_turns([value] if isinstance(value, dict) else value))
 
 
-def read_tools(value: JsonValue) -> tuple[Tool, ...]:
+def read_tools(value: object) -> tuple[Tool, ...]:
     """Tools as JSON or in text, each a function's description or OpenAI's object around it.
 
     Raises:
@@ -72,7 +72,7 @@ def read_tools(value: JsonValue) -> tuple[Tool, ...]:
     return tuple(_read_tool(tool) for tool in tools)
 
 
-def _read_tool(value: JsonValue) -> Tool:
+def _read_tool(value: object) -> Tool:
     tool = parsed(value)
     described = tool.get("function", tool) if isinstance(tool, dict) else tool
     if not isinstance(described, dict) or not isinstance(described.get("name"), str):
@@ -87,7 +87,7 @@ def _read_tool(value: JsonValue) -> Tool:
         raise BadRowError(f"tools: {first_problem(error)}") from error
 
 
-def _read_turn(turn: JsonValue, number: int) -> Turn:
+def _read_turn(turn: object, number: int) -> Turn:
     try:
         if not isinstance(turn, dict):
             raise BadRowError(f"expected an object with `role` and `content`, not {shown(turn)}")
@@ -99,7 +99,7 @@ def _read_turn(turn: JsonValue, number: int) -> Turn:
         raise BadRowError(f"message {number}: {told}") from error
 
 
-def _message(turn: Mapping[str, JsonValue]) -> Message:
+def _message(turn: Mapping[str, object]) -> Message:
     named = turn.get("role", turn.get("from"))
     role = ROLES.get(named) if isinstance(named, str) else None
     if role is None:
@@ -120,7 +120,7 @@ def _message(turn: Mapping[str, JsonValue]) -> Message:
     )
 
 
-def _content(content: JsonValue) -> str:
+def _content(content: object) -> str:
     """Text, or parts of which each is text."""
     if not isinstance(content, list):
         return _text(content, "content")
@@ -133,12 +133,12 @@ def _content(content: JsonValue) -> str:
     return "".join(texts)
 
 
-def _calls(value: JsonValue) -> tuple[ToolCall, ...]:
+def _calls(value: object) -> tuple[ToolCall, ...]:
     calls = parsed(value)
     return tuple(_call(parsed(call)) for call in (calls if isinstance(calls, list) else [calls]))
 
 
-def _call(value: JsonValue) -> ToolCall:
+def _call(value: object) -> ToolCall:
     function = value.get("function", value) if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRowError(f"expected a call with `name` and `arguments`, not {shown(value)}")
@@ -148,7 +148,7 @@ def _call(value: JsonValue) -> ToolCall:
     )
 
 
-def _weight(turn: Mapping[str, JsonValue]) -> float:
+def _weight(turn: Mapping[str, object]) -> float:
     weight = turn.get("weight", turn.get("loss_weight"))
     if weight is None:
         return 1.0
@@ -157,7 +157,7 @@ def _weight(turn: Mapping[str, JsonValue]) -> float:
     return float(weight == 1)
 
 
-def _object(value: JsonValue, what: str) -> JsonObject:
+def _object(value: object, what: str) -> JsonObject:
     found = parsed(value) if value != "" else None
     if found is None:
         return {}
@@ -166,7 +166,7 @@ def _object(value: JsonValue, what: str) -> JsonObject:
     return found
 
 
-def _text(value: JsonValue, what: str) -> str:
+def _text(value: object, what: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -174,7 +174,7 @@ def _text(value: JsonValue, what: str) -> str:
     return value
 
 
-def _optional(value: JsonValue) -> str | None:
+def _optional(value: object) -> str | None:
     return None if value is None or value == "" else _text(value, "id or name")
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, runtime_checkable
 
-from pydantic import JsonValue
-
 from stages.engine.data.raw.row import RawRow
 from stages.errors import UserError
 
@@ -65,7 +63,7 @@ class _Batch(Protocol):
     num_rows: int
 
     def slice(self, offset: int, length: int, /) -> "_Batch": ...
-    def to_pylist(self) -> list[dict[str, JsonValue]]: ...
+    def to_pylist(self) -> list[dict[str, object]]: ...
 
 
 def _parts(batch: _Batch) -> Iterator[_Batch]:
@@ -81,7 +79,7 @@ def _rows(path: Path, batches: Iterable[_Batch]) -> Iterator[RawRow]:
             yield RawRow(f"{path}: row {number}", {name: _without_nulls(value) for name, value in fields.items()})
 
 
-def _without_nulls(value: JsonValue) -> JsonValue:
+def _without_nulls(value: object) -> object:
     """Tables write null for a field that a row does not have at all."""
     match value:
         case dict():

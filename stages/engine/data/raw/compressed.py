@@ -3,14 +3,13 @@
 import gzip
 import io
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from stages.engine.data.raw.arrow import import_pyarrow
 
 COMPRESSIONS = (".gz", ".zst")
 
 
-def open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> io.BufferedIOBase:
     """The file's content, unpacked while it is read.
 
     Raises:
@@ -19,10 +18,10 @@ def open_bytes(path: Path) -> BinaryIO:
     """
     match path.suffix:
         case ".gz":
-            return cast("BinaryIO", gzip.open(path))
+            return gzip.open(path)
         case ".zst":
             stream = import_pyarrow(path).input_stream(str(path), compression="zstd")
-            return cast("BinaryIO", io.BufferedReader(stream, buffer_size=1 << 20))
+            return io.BufferedReader(stream, buffer_size=1 << 20)
         case _:
             return path.open("rb")
 

@@ -1,5 +1,6 @@
 """Rows of a file of any kind, told by the end of its name."""
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from stages.engine.data.raw.json_array import read_json
 from stages.engine.data.raw.json_lines import read_json_lines
 from stages.engine.data.raw.row import RawRow
 from stages.engine.data.raw.table_text import read_table
-from stages.errors import UserError
+from stages.errors import StorageError, UserError
 from stages.store.io_errors import io_errors
 
 TEXTS: Mapping[str, Callable[[Path], Iterator[RawRow]]] = {
@@ -43,5 +44,8 @@ def read_file(path: Path, columns: frozenset[str]) -> Iterator[RawRow]:
     if not holds_rows(path):
         raise UserError(f"{path}: no file of rows is named so; known are {KNOWN}")
     kind = kind_of_file(path)
-    with io_errors("read", path):
-        yield from TEXTS[kind](path) if kind in TEXTS else TABLES[kind](path, columns)
+    try:
+        with io_errors("read", path):
+            yield from TEXTS[kind](path) if kind in TEXTS else TABLES[kind](path, columns)
+    except (EOFError, zlib.error) as error:
+        raise StorageError(f"{path}: what was packed is cut off or damaged: {error}") from error

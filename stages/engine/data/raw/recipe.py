@@ -38,7 +38,8 @@ def _load(path: Path, function: str) -> Callable[[], object]:
     spec.loader.exec_module(module)
     found = vars(module).get(function)
     if not callable(found):
-        functions = [key for key, value in vars(module).items() if isinstance(value, FunctionType)]
+        own = (value for value in vars(module).values() if isinstance(value, FunctionType) and value.__module__ == name)
+        functions = [value.__name__ for value in own]
         raise UserError(f"{path} has no function '{function}'; it has {', '.join(functions) or 'none'}")
     return found
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
 
 class RawRow(NamedTuple):
     """Fields of a row, or what is wrong with it.
@@ -16,5 +14,5 @@ class RawRow(NamedTuple):
     """
 
     place: str
-    fields: Mapping[str, JsonValue]
+    fields: Mapping[str, object]
     problem: str = ""

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from stages.engine.data.raw.compressed import kind_of_file, open_bytes
 from stages.engine.data.raw.row import RawRow
@@ -21,7 +22,8 @@ def read_table(path: Path) -> Iterator[RawRow]:
     """
     csv.field_size_limit(_LONGEST)
     delimiter = "\t" if kind_of_file(path) == ".tsv" else ","
-    with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+    with open_bytes(path) as file:
+        text = io.TextIOWrapper(cast("BinaryIO", file), encoding="utf-8-sig", newline="")
         reader = csv.DictReader(text, delimiter=delimiter, restkey="", restval=None, strict=True)
         try:
             for fields in reader:

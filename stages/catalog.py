@@ -9,6 +9,7 @@ from stages.evaluation.config import EvaluationConfig
 from stages.export.config import ExportConfig
 from stages.grpo.config import GrpoConfig
 from stages.prepare.config import PrepareConfig
+from stages.reward_model.config import RewardModelConfig
 from stages.sft.config import SftConfig
 
 
@@ -53,6 +54,15 @@ STAGES: Mapping[str, Stage] = {
         config=SftConfig,
         version=1,
         module="stages.sft.run",
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"validation": DatasetArtifact},
+        outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+        multi_process=True,
+    ),
+    "reward_model": Stage(
+        config=RewardModelConfig,
+        version=1,
+        module="stages.reward_model.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         optional_inputs={"validation": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},

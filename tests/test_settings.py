@@ -158,6 +158,21 @@ PrepareConfig.seed
 Quantization.kind
 Quantization.tile_size
 ReverseKlConfig.kind
+RewardModelConfig.model
+RewardModelConfig.optimizer
+RewardModelConfig.num_steps
+RewardModelConfig.batch_size
+RewardModelConfig.max_tokens
+RewardModelConfig.evaluate added
+RewardModelConfig.adapter_dropout added
+RewardModelConfig.seed
+RewardModelConfig.train_micro_batch execution
+RewardModelConfig.save_every_steps execution
+RewardModelConfig.mesh execution
+RewardModelConfig.centering_coef
+RewardModelConfig.margin_scale
+RewardModelConfig.identical_pairs
+RewardModelConfig.num_bins
 SamplingConfig.temperature
 SamplingConfig.max_response_tokens
 SftConfig.model

@@ -22,7 +22,7 @@ from stages.contract import (
     StageResult,
     StoredInput,
 )
-from stages.engine.data.records import Message, Row, write_dataset
+from stages.engine.data.records import Message, Record, Row, write_dataset
 from stages.sources.resolve import resolve
 from stages.store.layout import StagePaths, attempt_name
 from stages.store.local import LocalStore
@@ -122,11 +122,11 @@ def stored(folder: Path, content: Path) -> StoredInput:
     return StoredInput(stage="trial", key="0" * 64, output=content.name, folder=name, files=files)
 
 
-def stored_rows(folder: Path, rows: Sequence[Row]) -> StoredInput:
+def stored_rows(folder: Path, rows: Sequence[Record]) -> StoredInput:
     """A dataset as another stage's output, in the store below `folder`."""
     content = folder / f"rows-{uuid.uuid4().hex}"
     content.mkdir(parents=True)
-    write_dataset(content, rows)
+    write_dataset(content, rows, type(rows[0]))
     return stored(folder, content)
 
 

@@ -11,6 +11,7 @@ from stages.grpo.config import GrpoConfig
 from stages.prepare.config import PrepareConfig
 from stages.reward_model.config import RewardModelConfig
 from stages.sft.config import SftConfig
+from stages.teacher_logits.config import TeacherLogitsConfig
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,20 @@ STAGES: Mapping[str, Stage] = {
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
     ),
+    "teacher_logits": Stage(
+        config=TeacherLogitsConfig,
+        version=1,
+        module="stages.teacher_logits.run",
+        inputs={"teacher": ModelArtifact, "dataset": DatasetArtifact},
+        outputs={"dataset": DatasetArtifact},
+        multi_process=False,
+    ),
     "distillation": Stage(
         config=DistillationConfig,
         version=1,
         module="stages.distillation.run",
-        inputs={"model": ModelArtifact, "teacher": ModelArtifact, "dataset": DatasetArtifact},
-        optional_inputs={"validation": DatasetArtifact},
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"teacher": ModelArtifact, "validation": DatasetArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
     ),

@@ -119,6 +119,13 @@ RowsKind = Literal["problem", "conversation", "text", "preference", "labelled"]
 """What each row of a dataset is."""
 
 
+class TopTokensInfo(Strict):
+    """How a teacher scored the targets of a dataset."""
+
+    num_top: int
+    temperature: float
+
+
 class DatasetArtifact(Artifact):
     """Rows in JSON lines, one object a line, in `file`."""
 
@@ -126,6 +133,8 @@ class DatasetArtifact(Artifact):
     file: str = "data.jsonl"
     num_rows: int
     rows: RowsKind = "problem"
+    top_tokens: TopTokensInfo | None = None
+    """Given where files beside the rows hold a teacher's likeliest tokens at each target."""
 
 
 class ReportArtifact(Artifact):

@@ -188,6 +188,11 @@ SftConfig.save_every_steps execution
 SftConfig.mesh execution
 TeacherConfig.num_devices
 TeacherConfig.mesh
+TeacherLogitsConfig.num_top
+TeacherLogitsConfig.temperature
+TeacherLogitsConfig.max_tokens
+TeacherLogitsConfig.micro_batch execution
+TeacherLogitsConfig.mesh execution
 TrainedModelConfig.lora
 TrainedModelConfig.quantization added
 TrainedModelConfig.precision added

@@ -10,16 +10,19 @@ from jaxtyping import Array, Float
 
 from stages.distillation.config import DistillationConfig, ForwardKlConfig, JsdConfig, ReverseKlConfig
 from stages.engine.data.batching import Batch
+from stages.engine.data.top_tokens import TopTokensBatch
 from stages.engine.models.dropout import Dropout, NumberedBatch, TokenNumbers, token_keys
 from stages.engine.models.heads import outputs_at_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.transformer import Cells
 from stages.engine.objectives.distillation import (
     Divergence,
+    TopTokens,
     distillation_losses,
     forward_kl,
     generalised_jsd,
     reverse_kl,
+    top_losses,
 )
 from stages.engine.objectives.projection import Head, Outputs
 from stages.engine.training.step import Loss, LossFunction
@@ -34,43 +37,49 @@ class DistillationBatch(NamedTuple):
     Attributes:
         batch: as both models read it.
         numbers: of its tokens, where adapters drop inputs.
-        teacher: its hidden states before the targets; none until it has read the batch.
+        teacher: its hidden states before the targets, or the tokens that it had for them; none until it has read the
+            batch.
     """
 
     batch: Batch
     numbers: TokenNumbers | None
-    teacher: Float[Array, "B R D"] | None
+    teacher: Float[Array, "B R D"] | TopTokensBatch | None
 
 
-def with_teacher(base: Cells, matrix: Float[Array, "_ _"]) -> Cells:
-    """What the loss reads and does not train."""
-    return nnx.State({STUDENT: base, TEACHER: {"matrix": matrix}})
+def with_teacher(base: Cells, matrix: Float[Array, "_ _"] | None) -> Cells:
+    """What the loss reads and does not train; a teacher whose tokens were kept has no matrix."""
+    return nnx.State({STUDENT: base} if matrix is None else {STUDENT: base, TEACHER: {"matrix": matrix}})
 
 
 def make_distillation_loss(
-    graph: Graph, config: DistillationConfig, teacher: Head, num_tokens: int
+    graph: Graph, config: DistillationConfig, teacher: Head | None, num_tokens: int
 ) -> LossFunction[DistillationBatch]:
     """The divergence at each target in nats times the temperature's square: the sum, and the number of targets.
 
     Args:
         graph: of the student.
         config: of the stage.
-        teacher: what stands between its logits and its hidden states.
+        teacher: what stands between its logits and its hidden states, where it reads batches.
         num_tokens: of the tokenizer that both have.
     """
     divergence = divergence_of(config.divergence)
 
     def loss(weights: Weights, base: Cells, given: DistillationBatch) -> Loss:
-        batch, numbers, hidden = given
-        assert hidden is not None
+        batch, numbers, found = given
         dropped = None
         if numbers is not None:
             dropped = Dropout(token_keys(config.seed, NumberedBatch(batch, numbers)), config.adapter_dropout)
         model = bind(graph, weights, base[STUDENT], dropped)
         student = outputs_at_targets(model, batch, config.temperature, config.model.remat)
-        matrix = base[TEACHER]["matrix"]
-        assert isinstance(matrix, jax.Array)
-        losses = distillation_losses(divergence, Outputs(hidden, matrix, teacher), student, num_tokens)
+        if isinstance(found, TopTokensBatch):
+            top = TopTokens(jnp.asarray(found.ids), jnp.asarray(found.logprobs))
+            losses = top_losses(divergence, top, student, num_tokens)
+        else:
+            matrix = base[TEACHER]["matrix"]
+            assert found is not None
+            assert teacher is not None
+            assert isinstance(matrix, jax.Array)
+            losses = distillation_losses(divergence, Outputs(found, matrix, teacher), student, num_tokens)
         total = jnp.sum(jnp.where(batch.target_mask, losses, 0.0))
         return Loss(total, jnp.sum(batch.target_mask, dtype=jnp.float32), {})
 

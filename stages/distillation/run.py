@@ -1,37 +1,51 @@
 """Distillation, top to bottom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from stages.contract import StageContext
 from stages.distillation.config import DistillationConfig
 from stages.distillation.loss import with_teacher
 from stages.distillation.task import make_task
-from stages.distillation.teacher import load_teacher, make_clusters, open_teacher
+from stages.distillation.teacher import check_source, load_teacher, make_clusters, open_teacher
 from stages.engine.data.batching import Group, group_width
 from stages.engine.data.chat import make_examples
 from stages.engine.data.records import read_dataset
+from stages.engine.data.top_tokens import TopTokensTable, open_top_tokens
 from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_trained_model
 from stages.engine.training.supervised import check_validation, fit, write_trained
 
 
 def run(context: StageContext, config: DistillationConfig) -> None:
-    """Trains the input model on what the input `teacher` makes of responses."""
+    """Trains the input model on what a teacher makes of responses."""
     check_validation(context, config)
+    names = ("dataset", "validation") if config.evaluate else ("dataset",)
+    folders = {name: context.input_dir(name) for name in names}
+    check_source(context, config, folders)
     opened = open_model(context)
     teacher_opened = open_teacher(context, opened)
-    names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    sets = [make_examples(read_dataset(context.input_dir(name)), opened.chat, config.max_tokens) for name in names]
-    for model in (opened, teacher_opened):
+    sets = [make_examples(read_dataset(folder), opened.chat, config.max_tokens) for folder in folders.values()]
+    for model in filter(None, (opened, teacher_opened)):
         check_length(model, _longest(sets, config))
+    kept = [] if teacher_opened else _open_kept(folders.values(), sets, config)
     cluster, of_teacher = make_clusters(config.mesh, config.teacher)
     student = load_trained_model(opened, config.model, config.seed, cluster)
-    teacher = load_teacher(teacher_opened, config.temperature, of_teacher, cluster)
-    tasks = [make_task(examples, config, student, teacher, cluster) for examples in sets]
-    with_both = replace(student, frozen=student.frozen._replace(base=with_teacher(student.frozen.base, teacher.matrix)))
+    teacher = teacher_opened and load_teacher(teacher_opened, config.temperature, of_teacher, cluster)
+    sources = [teacher] * len(sets) if teacher else kept
+    tasks = [make_task(*pair, config, student, cluster) for pair in zip(sets, sources, strict=True)]
+    base = with_teacher(student.frozen.base, teacher and teacher.matrix)
+    with_both = replace(student, frozen=student.frozen._replace(base=base))
     end = fit(context, config, with_both, tasks[0], tasks[1] if config.evaluate else None, cluster)
     write_trained(context, config, student, end, cluster)
+
+
+def _open_kept(
+    folders: Iterable[Path], sets: Sequence[Sequence[Group]], config: DistillationConfig
+) -> list[TopTokensTable]:
+    """What a teacher made of each dataset before."""
+    return [open_top_tokens(*pair, config.temperature) for pair in zip(folders, sets, strict=True)]
 
 
 def _longest(sets: Sequence[Sequence[Group]], config: DistillationConfig) -> int:

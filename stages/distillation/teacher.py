@@ -1,13 +1,14 @@
 """The teacher: a frozen model, on the student's devices or on its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float
 
 from stages.contract import StageContext
-from stages.distillation.config import TeacherConfig
+from stages.distillation.config import DistillationConfig, TeacherConfig
 from stages.engine.cluster.axes import constrain
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.cluster.mesh import ROWS, WHOLE, Cluster, all_devices
@@ -15,6 +16,7 @@ from stages.engine.cluster.placement import divide_rows
 from stages.engine.cluster.programs import compiled
 from stages.engine.cluster.roles import hand_over, split_devices
 from stages.engine.data.batching import Batch
+from stages.engine.data.records import read_descriptor
 from stages.engine.data.same_tokens import check_same_tokens
 from stages.engine.models.axes import place_weights, weight_spec
 from stages.engine.models.heads import output_head, outputs_at_targets
@@ -44,12 +46,44 @@ class Teacher:
     head: Head
 
 
-def open_teacher(context: StageContext, student: OpenedModel) -> OpenedModel:
-    """Opens the teacher, of any size and family.
+def check_source(context: StageContext, config: DistillationConfig, folders: Mapping[str, Path]) -> None:
+    """Checks that it is clear what the student learns from: a teacher, or what one made of the datasets before.
+
+    Args:
+        context: of the stage.
+        config: its settings.
+        folders: of the datasets by the names of their inputs.
 
     Raises:
-        UserError: it has another tokenizer, or is none.
+        UserError: there is neither, or both, or settings are for a teacher that there is not.
     """
+    scored = [name for name, folder in folders.items() if read_descriptor(folder).top_tokens is not None]
+    if context.has_input(INPUT):
+        if scored:
+            raise UserError(
+                f"input `{scored[0]}` holds what a teacher made of it; take out the input `{INPUT}`, or give the "
+                "dataset as it was before `teacher_logits`"
+            )
+        return
+    missing = [name for name in folders if name not in scored]
+    if missing:
+        raise UserError(
+            f"nothing to learn from: give the input `{INPUT}`, or for `{missing[0]}` the output of `teacher_logits`"
+        )
+    if config.on_policy is not None:
+        raise UserError(f"on_policy: what the student says must be read by a teacher; give the input `{INPUT}`")
+    if config.teacher.num_devices is not None:
+        raise UserError(f"teacher.num_devices: there is no input `{INPUT}`, so nothing would run there")
+
+
+def open_teacher(context: StageContext, student: OpenedModel) -> OpenedModel | None:
+    """Opens the teacher, of any size and family, where there is one.
+
+    Raises:
+        UserError: it has another tokenizer, or is no language model.
+    """
+    if not context.has_input(INPUT):
+        return None
     teacher = open_model(context, INPUT)
     check_same_tokens(student.tokenizer, teacher.tokenizer, INPUT)
     return teacher

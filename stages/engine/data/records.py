@@ -210,7 +210,7 @@ def open_dataset(folder: Path, *takes: type[RecordT]) -> Rows[RecordT]:
     Raises:
         UserError: the rows are of another kind, there is none, or not as many as the descriptor says.
     """
-    descriptor = _read_descriptor(folder / ARTIFACT_FILE)
+    descriptor = read_descriptor(folder)
     rows = _open_rows(folder / descriptor.file, descriptor, takes)
     _check_number(rows, descriptor)
     return rows
@@ -222,7 +222,7 @@ def read_dataset(folder: Path) -> list[Row]:
     Raises:
         UserError: as `open_dataset`, or a line is not a row, or an id is used twice.
     """
-    descriptor = _read_descriptor(folder / ARTIFACT_FILE)
+    descriptor = read_descriptor(folder)
     rows = _open_rows(folder / descriptor.file, descriptor, (Row,))
     lines_of: dict[str, int] = {}
     read: list[Row] = []
@@ -271,7 +271,13 @@ def _check_number(rows: Rows[RecordT], descriptor: DatasetArtifact) -> None:
         raise UserError(f"{rows.path}: the dataset has no rows")
 
 
-def _read_descriptor(path: Path) -> DatasetArtifact:
+def read_descriptor(folder: Path) -> DatasetArtifact:
+    """What a folder of a dataset holds.
+
+    Raises:
+        UserError: it is none.
+    """
+    path = folder / ARTIFACT_FILE
     try:
         return DatasetArtifact.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

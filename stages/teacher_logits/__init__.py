@@ -1,0 +1,1 @@
+"""A teacher's likeliest tokens at each target of a dataset."""

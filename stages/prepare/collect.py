@@ -64,7 +64,7 @@ class Collector:
         seen: set[int] = set()
         for row, record, content in self._records():
             whole = spool.add(record, content, row.place, self._sameness(record))
-            if num_problems is not None and isinstance(record, Row):
+            if num_problems is not None and self._format is FORMATS["problem"]:
                 seen.add(whole)
                 if len(seen) == num_problems:
                     break

@@ -17,6 +17,9 @@ from stages.engine.data.records import (
 
 Sameness = Literal["exact", "normalised"]
 
+_BETWEEN = " \0 "
+"""Between turns: no text holds it, and the spaces keep it apart from words."""
+
 
 class Content(NamedTuple):
     """What is said in a record.
@@ -64,18 +67,18 @@ def fingerprint(text: str, sameness: Sameness) -> int:
 
 def _content(prompt: Sequence[Message], *replies: Sequence[Message]) -> Content:
     parts = (prompt, *replies)
-    said = "\0\0".join(map(_said, parts))
+    said = _BETWEEN.join(map(_said, parts))
     asked = _said([message for message in prompt if message.role != "system"])
     # What begins with the assistant asks nothing: it is its own prompt.
     return Content(asked or said, said, sum(map(_num_characters, parts)), sum(map(len, parts)))
 
 
 def _said(messages: Sequence[Message]) -> str:
-    return "\0".join(f"{message.role}\0{message.content}\0{_calls(message)}" for message in messages)
+    return _BETWEEN.join(f"{message.role}{_BETWEEN}{message.content} {_calls(message)}" for message in messages)
 
 
 def _calls(message: Message) -> str:
-    return "\0".join(call.model_dump_json() for call in message.tool_calls)
+    return "".join(call.model_dump_json() for call in message.tool_calls)
 
 
 def _num_characters(messages: Sequence[Message]) -> int:

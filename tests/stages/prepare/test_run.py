@@ -39,7 +39,7 @@ def make_request(folder: Path, config: PrepareConfig) -> StageRequest:
         key="0" * 64,
         config=config.model_dump_json(),
         inputs={},
-        sources=(resolve(config.source, folder),),
+        sources=(resolve(config.sources[0].source, folder),),
         store=f"file://{folder}/store",
         attempt="000001-a",
         epoch=1,
@@ -178,7 +178,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
 
 def test_another_version_of_the_generator_than_the_plan_s_is_refused(tmp_path: Path) -> None:
     config = make_config()
-    planned = SourceRef(uri=config.source, digest="sha256:" + "0" * 64)
+    planned = SourceRef(uri=config.sources[0].source, digest="sha256:" + "0" * 64)
     request = make_request(tmp_path, config).model_copy(update={"sources": (planned,)})
     with pytest.raises(UserError, match="not the version that the pipeline was planned with"):
         run(RunContext(request, open_store(request.store), threading.Event()), config)

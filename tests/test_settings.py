@@ -186,6 +186,8 @@ SftConfig.seed
 SftConfig.train_micro_batch execution
 SftConfig.save_every_steps execution
 SftConfig.mesh execution
+SftConfig.learn added
+SftConfig.too_long added
 TeacherConfig.num_devices
 TeacherConfig.mesh
 TeacherLogitsConfig.num_top

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.batching import Batch, Group, group_width
-from stages.engine.data.chat import Chat, make_examples
 from stages.engine.data.packing import Packing, choose_packing
-from stages.engine.data.records import read_dataset
+from stages.engine.data.tokenizer import Tokenizer
 from stages.engine.models.dropout import NumberedBatch
 from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_trained_model
@@ -17,6 +16,7 @@ from stages.engine.training.step import LossFunction
 from stages.engine.training.supervised import check_validation, fit, write_trained
 from stages.engine.training.task import Task
 from stages.sft.config import SftConfig
+from stages.sft.examples import read_examples
 from stages.sft.loss import make_sft_loss
 
 
@@ -25,21 +25,22 @@ def run(context: StageContext, config: SftConfig) -> None:
     check_validation(context, config)
     opened = open_model(context)
     names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    sets = [make_examples(read_dataset(context.input_dir(name)), opened.chat, config.max_tokens) for name in names]
-    check_length(opened, max(group_width(example) for examples in sets for example in examples) + 1)
+    sets = [read_examples(context.input_dir(name), opened, config) for name in names]
+    check_length(opened, max(group_width(group) for examples in sets for group in examples.groups) + 1)
     cluster = all_devices(config.mesh)
     model = load_trained_model(opened, config.model, config.seed, cluster)
     loss = make_sft_loss(model.frozen.graph, config.model.remat, config.adapter_dropout, config.seed)
-    tasks = [_make_task(examples, config, loss, opened.chat, cluster.num_row_shares) for examples in sets]
+    tasks = [_make_task(examples.groups, config, loss, opened.tokenizer, cluster.num_row_shares) for examples in sets]
     end = fit(context, config, model, tasks[0], tasks[1] if config.evaluate else None, cluster)
-    write_trained(context, config, model, end, cluster)
+    rows = {"dropped_rows": sets[0].num_dropped, "truncated_rows": sets[0].num_truncated}
+    write_trained(context, config, model, end, cluster, rows)
 
 
 def _make_task(
     examples: Sequence[Group],
     config: SftConfig,
     loss: LossFunction[Batch | NumberedBatch],
-    chat: Chat,
+    tokenizer: Tokenizer,
     num_devices: int,
 ) -> Task[Batch | NumberedBatch]:
     packing = choose_packing(
@@ -52,7 +53,7 @@ def _make_task(
 
     def show(row: int) -> str:
         prompt, (response,), _ = examples[row]
-        texts = {"prompt": chat.tokenizer.decode(prompt), "response": chat.tokenizer.decode(response)}
+        texts = {"prompt": tokenizer.decode(prompt), "response": tokenizer.decode(response)}
         return json.dumps({"row": row, **texts}, ensure_ascii=False)
 
     def tokens_of(given: Batch | NumberedBatch) -> Batch:

@@ -83,7 +83,11 @@ class TurnFinder:
                 f"{self._template.origin}: chat template: it marks {len(whole.blocks)} generated parts in a "
                 f"conversation with {len(replies)} replies"
             )
-        found = (self._find_one(whole, messages, index, number, tools) for number, index in enumerate(replies))
+        last = None if generation_prompt else len(messages) - 1
+        found = (
+            self._find_one(whole, messages, index, number, tools, is_last=index == last)
+            for number, index in enumerate(replies)
+        )
         return Turns(whole.text, tuple(found))
 
     def check_verbatim(self, turns: Turns, messages: Sequence[Message]) -> None:
@@ -125,11 +129,20 @@ class TurnFinder:
                     raise self._refusal(index, f"it holds {held}, which ends a reply; end the message before it")
 
     def _find_one(
-        self, whole: Rendered, messages: Sequence[Message], index: int, number: int, tools: Sequence[Tool]
+        self,
+        whole: Rendered,
+        messages: Sequence[Message],
+        index: int,
+        number: int,
+        tools: Sequence[Tool],
+        *,
+        is_last: bool,
     ) -> Turn:
         prompt = self._template.render(messages[:index], tools, generation_prompt=True).text
         alone = self._template.render(messages[: index + 1], tools, generation_prompt=False)
         turn = self._locate(whole, prompt, index, number)
+        if is_last:
+            return turn
         last = self._locate(alone, prompt, index, number)
         written, as_last = whole.text[turn.start : turn.after], alone.text[last.start : last.after]
         # A template may write an empty thought before the last reply only.

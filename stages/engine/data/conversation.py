@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int32
 
 from stages.engine.data.chat_turns import Turns
 from stages.engine.data.literal import Encoded, Place, encode
@@ -36,6 +36,13 @@ class Conversation:
     assistant_mask: Bool[np.ndarray, "T"]
 
 
+class Authored(NamedTuple):
+    """T tokens of a conversation, and of each the index of the reply that it is in, or -1."""
+
+    ids: Int32[np.ndarray, " T"]
+    replies: Int32[np.ndarray, " T"]
+
+
 class _Piece(NamedTuple):
     """A stretch of text tokenised apart, and the index of the reply that it is."""
 
@@ -55,6 +62,14 @@ def conversation_ids(turns: Turns, literal: Sequence[Place], tokenizer: Tokenize
     """
     pieces = (piece for piece in _pieces(turns) if piece.start >= start)
     return [token for piece in pieces for token in _encode(turns, piece, literal, tokenizer).ids]
+
+
+def authored_ids(turns: Turns, literal: Sequence[Place], tokenizer: Tokenizer) -> Authored:
+    """Ids of a whole conversation with the replies in it, as `conversation_ids`."""
+    pieces = list(_pieces(turns))
+    ids = [np.array(_encode(turns, piece, literal, tokenizer).ids, np.int32) for piece in pieces]
+    replies = np.array([-1 if piece.message is None else piece.message for piece in pieces], np.int32)
+    return Authored(np.concatenate(ids), np.repeat(replies, [len(part) for part in ids]))
 
 
 def tokenise(turns: Turns, contents: Mapping[int, Place], num_messages: int, tokenizer: Tokenizer) -> Conversation:

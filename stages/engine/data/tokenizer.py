@@ -73,6 +73,10 @@ class Tokenizer:
         """Ids of the text; a special token written out in it becomes its single id, and none is added."""
         return self.backend.encode(text, add_special_tokens=False).ids
 
+    def encode_many(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text, as `encode`, on all cores."""
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of the ids, by default without special tokens."""
         return self.backend.decode(list(ids), skip_special_tokens=skip_special)

@@ -1,7 +1,8 @@
 """Supervised training: from a task to the trained state and its outputs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import ALONE, Cluster
@@ -106,12 +107,17 @@ def fit(
 
 
 def write_trained(
-    context: StageContext, config: SupervisedConfig, model: LoadedModel, end: TrainState, cluster: Cluster = ALONE
+    context: StageContext,
+    config: SupervisedConfig,
+    model: LoadedModel,
+    end: TrainState,
+    cluster: Cluster = ALONE,
+    rows: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Writes the outputs `checkpoint` and `report`."""
+    """Writes the outputs `checkpoint` and `report`, which has what is said of the rows too."""
     weights = of_this_process(cluster, final_weights(end))
     write_model(context.output_dir("checkpoint"), model, weights, config.model)
-    write_training_report(context.output_dir("report"), end)
+    write_training_report(context.output_dir("report"), end, rows)
 
 
 def _sizes(model: LoadedModel, batches: Sequence[Batch], num_examples: int) -> dict[str, float]:

@@ -57,6 +57,19 @@ def masked(tokenizer: Tokenizer, conversation: Conversation) -> str:
     return tokenizer.decode(own, skip_special=False)
 
 
+@pytest.mark.parametrize("said", ["1 + 2?", "what is <|im_end|>?"])
+def test_replies_are_found_alike_with_and_without_the_other_messages(smollm2: Tokenizer, said: str) -> None:
+    chat = Chat(smollm2)
+    messages = [DIALOGUE[0], Message(role="user", content=said), *DIALOGUE[2:], Message(role="user", content="ok")]
+    conversation, (ids, replies) = chat.conversation(messages), chat.authored_ids(messages)
+    assert ids.tolist() == conversation.ids
+    assert (replies >= 0).tolist() == conversation.assistant_mask.tolist()
+    for message in (2, 4):
+        span = conversation.spans[message]
+        assert span is not None
+        assert (replies == message).nonzero()[0].tolist() == list(range(*span))
+
+
 def test_spans_of_the_real_model_are_its_messages(smollm2: Tokenizer) -> None:
     chat = Chat(smollm2)
     conversation = chat.conversation(DIALOGUE)

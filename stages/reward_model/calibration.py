@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Float32
 from stages.contract import ARTIFACT_FILE, ReportArtifact
 from stages.engine.objectives.calibration import Reliability, brier_score, expected_calibration_error, reliability
 from stages.engine.objectives.preference import preferred
+from stages.statistics import mean_interval
 
 SAMPLES_FILE = "samples.jsonl"
 
@@ -64,14 +65,16 @@ def _measure(
 
 def add_to_report(folder: Path, rewards: PairRewards, num_bins: int) -> None:
     """Adds what is measured to the report of a training, and each pair's numbers beside it."""
-    path = folder / ARTIFACT_FILE
+    path, samples = folder / ARTIFACT_FILE, _samples(rewards)
     report = ReportArtifact.model_validate_json(path.read_bytes())
     with (folder / SAMPLES_FILE).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(sample, sort_keys=True) + "\n" for sample in _samples(rewards))
+        file.writelines(json.dumps(sample, sort_keys=True) + "\n" for sample in samples)
+    accuracy = mean_interval([float(sample["accuracy"]) for sample in samples])
     added = {
         "metrics": report.metrics | measure(rewards, num_bins),
+        "intervals": {"accuracy": (accuracy.low, accuracy.high)},
         "samples_file": SAMPLES_FILE,
-        "num_samples": len(rewards.ids),
+        "num_samples": len(samples),
     }
     path.write_text(report.model_copy(update=added).model_dump_json())
 

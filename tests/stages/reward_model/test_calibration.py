@@ -40,6 +40,8 @@ def test_it_joins_the_report_of_the_training_with_the_numbers_of_each_pair(tmp_p
     report = ReportArtifact.model_validate_json((tmp_path / ARTIFACT_FILE).read_text())
     assert report.metrics == {"step": 3.0, **measure(REWARDS, 2)}
     assert (report.samples_file, report.num_samples) == (SAMPLES_FILE, 5)
+    low, high = report.intervals["accuracy"]
+    assert 0 < low < report.metrics["accuracy"] < high <= 1
     samples = [json.loads(line) for line in (tmp_path / SAMPLES_FILE).read_text().splitlines()]
     assert [sample["accuracy"] for sample in samples] == [1, 0, 0.5, 1, 1]
     assert samples[1] == {"id": "b", "accuracy": 0, "chosen_reward": 0.5, "rejected_reward": 1.5}

@@ -1,0 +1,1 @@
+"""Rows that shipped pipelines make for themselves: `recipes/preferences.py:create_dataset` as a source of `prepare`."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from stages.errors import StorageError, UserError
@@ -48,14 +49,27 @@ def check_snapshot(uri: str, folder: Path) -> None:
     with io_errors("read", folder):
         files = {path.name: path for path in folder.iterdir() if path.is_file()}
         missing = sorted(({CONFIG} | _weight_files(uri, files)) - set(files))
-        damaged = sorted(str(path.resolve()) for path in files.values() if not _is_whole(path))
     if missing:
         raise StorageError(
             f"source {uri}: {folder} lacks {', '.join(missing)}; where there is a network, run again without "
             "HF_HUB_OFFLINE, and choose another model when this one is not published as safetensors"
         )
+    check_whole(uri, files.values())
+
+
+def check_whole(uri: str, files: Iterable[Path]) -> None:
+    """Checks that each file holds what its blob is named by.
+
+    Raises:
+        StorageError: files are damaged; all are named.
+    """
+    damaged: list[str] = []
+    for path in files:
+        with io_errors("read", path):
+            damaged += [] if _is_whole(path) else [str(path.resolve())]
     if damaged:
-        raise StorageError(f"source {uri}: damaged in the cache: {', '.join(damaged)}; delete these and run again")
+        told = ", ".join(sorted(damaged))
+        raise StorageError(f"source {uri}: damaged in the cache: {told}; delete these and run again")
 
 
 def _weight_files(uri: str, files: dict[str, Path]) -> set[str]:

@@ -10,6 +10,7 @@ from stages.errors import UserError
 from stages.sources.files import LocalFiles, absolute_path
 from stages.sources.gcs import BucketObjects
 from stages.sources.hf import HubModels
+from stages.sources.hf_datasets import PREFIX, HubDatasets
 from stages.sources.packages import PackageFiles
 from stages.sources.reasoning_gym import GeneratedProblems
 from stages.sources.recipes import Recipes, parse
@@ -41,11 +42,14 @@ SCHEMES: Mapping[str, Resolver] = {
 
 
 RECIPES: Resolver = Recipes()
+DATASETS: Resolver = HubDatasets()
 
 
 def _resolver(uri: str) -> Resolver:
     if parse(uri) is not None:
         return RECIPES
+    if uri.startswith(PREFIX):
+        return DATASETS
     scheme = uri.partition("://")[0] if "://" in uri else ""
     if scheme not in SCHEMES:
         known = [name for name in SCHEMES if name]

@@ -41,7 +41,7 @@ def write_cache(cache: Path, repo: str, commit: str, files: Mapping[str, bytes],
 
 @dataclass
 class Repository:
-    """What the Hub holds of one model: files by commit, commits by branch, and who may read it."""
+    """What the Hub holds of one model or data set: files by commit, commits by branch, and who may read it."""
 
     commits: dict[str, dict[str, bytes]]
     branches: dict[str, str]
@@ -64,8 +64,8 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
-        is_api = parts[:2] == ["api", "models"]
-        org, name, verb, *rest = parts[2:] if is_api else parts
+        is_api = parts[:1] == ["api"]
+        org, name, verb, *rest = parts[2:] if is_api else parts[parts[:1] == ["datasets"] :]
         repository = self.repositories.get(f"{org}/{name}")
         if repository is None:
             return self._refuse(404, "RepoNotFound")
@@ -81,7 +81,8 @@ class _Answers(BaseHTTPRequestHandler):
             return self._json({"id": f"{org}/{name}", "sha": commit, "siblings": siblings, "gated": gated})
         if verb == "tree":
             return self._json([_entry(file, content) for file, content in files.items()])
-        return self._file(repository, rest[1], commit, files[rest[1]], body)
+        file = "/".join(rest[1:])
+        return self._file(repository, file, commit, files[file], body)
 
     def _file(self, repository: Repository, name: str, commit: str, content: bytes, body: bool) -> None:
         headers = {"ETag": f'"{etag(name, content)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
@@ -114,7 +115,7 @@ def _entry(name: str, content: bytes) -> dict[str, object]:
 
 @contextmanager
 def serving(repositories: Mapping[str, Repository]) -> Generator[str]:
-    """A Hub that holds these models; its address."""
+    """A Hub that holds these models and data sets; its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Answers", (_Answers,), {"repositories": repositories}))
     Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:

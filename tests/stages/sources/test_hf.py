@@ -214,7 +214,6 @@ def test_a_damaged_file_is_named_by_the_place_to_delete_it_from(
         "hf://org/tiny@",
         "hf://org/tiny/file.gguf",
         "hf://org/tiny#main",
-        "hf://datasets/org/tiny",
         "hf://../tiny",
         "hf://org/ti--ny",
         "hf://org/tiny.",

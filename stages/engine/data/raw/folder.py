@@ -13,7 +13,7 @@ from stages.store.io_errors import io_errors
 SPLITS_FILE, STATE_FILE = "dataset_dict.json", "state.json"
 """What `save_to_disk` of Hugging Face's datasets writes: of several splits, and of one."""
 _ABOUT = (SPLITS_FILE, STATE_FILE, "dataset_info.json", "dataset_infos.json")
-_SHARD = re.compile(r"(?P<split>\w+(\.\w+)*)-\d{5}-of-\d{5}")
+_SHARD = re.compile(r"(?P<split>\w+(\.\w+)*)-(?P<number>\d{5})-of-(?P<total>\d{5})")
 _WORDS: Mapping[str, str] = {
     "train": "train",
     "training": "train",
@@ -86,7 +86,16 @@ def _of_published(folder: Path, found: Sequence[Path], split: str | None) -> Seq
                 f"{folder}: it holds files of more than one {what}: {', '.join(sorted(ways))}; name the file or folder "
                 "that is meant in the source"
             )
+    _check_shards(folder, chosen)
     return chosen
+
+
+def _check_shards(folder: Path, files: Sequence[Path]) -> None:
+    """A folder that was fetched in part would otherwise pass for a smaller data set."""
+    shards = [match for match in (_SHARD.match(file.name) for file in files) if match is not None]
+    missing = {int(shard["total"]) for shard in shards} - {len(shards)}
+    if missing:
+        raise UserError(f"{folder}: of its {max(missing)} files only {len(shards)} are there; fetch the others")
 
 
 def _choose(folder: Path, splits: Sequence[str], split: str | None) -> str:

@@ -56,6 +56,7 @@ def test_names_of_files_and_folders_tell_the_split(
         (("rows.jsonl",), "train", "no file's name says of which split it is, so that there is no 'train'"),
         (("a.jsonl", "b.parquet"), None, r"files of more than one kind: \.jsonl, \.parquet; name the file"),
         (("easy/train.jsonl", "hard/train.jsonl"), "train", "files of more than one folder: easy, hard; name"),
+        (SHARDS[:1], "train", "of its 2 files only 1 are there; fetch the others"),
         (("README.md",), None, "holds no file of rows; known are"),
     ],
 )

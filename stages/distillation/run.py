@@ -10,11 +10,10 @@ from stages.distillation.loss import with_teacher
 from stages.distillation.task import make_task
 from stages.distillation.teacher import check_source, load_teacher, make_clusters, open_teacher
 from stages.engine.data.batching import Group, group_width
-from stages.engine.data.chat import make_examples
-from stages.engine.data.records import read_dataset
 from stages.engine.data.top_tokens import TopTokensTable, open_top_tokens
 from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_trained_model
+from stages.engine.training.examples import read_examples
 from stages.engine.training.supervised import check_validation, fit, write_trained
 
 
@@ -26,7 +25,7 @@ def run(context: StageContext, config: DistillationConfig) -> None:
     check_source(context, config, folders)
     opened = open_model(context)
     teacher_opened = open_teacher(context, opened)
-    sets = [make_examples(read_dataset(folder), opened.chat, config.max_tokens) for folder in folders.values()]
+    sets = [read_examples(folder, opened, config.max_tokens).groups for folder in folders.values()]
     for model in filter(None, (opened, teacher_opened)):
         check_length(model, _longest(sets, config))
     kept = [] if teacher_opened else _open_kept(folders.values(), sets, config)

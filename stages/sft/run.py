@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.batching import Batch, Group, group_width
+from stages.engine.data.examples import Examples
 from stages.engine.data.packing import Packing, choose_packing
 from stages.engine.data.tokenizer import Tokenizer
 from stages.engine.models.dropout import NumberedBatch
-from stages.engine.models.opened import open_model
+from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import check_length, load_trained_model
+from stages.engine.training.examples import read_examples
 from stages.engine.training.numbering import token_numbers
 from stages.engine.training.step import LossFunction
 from stages.engine.training.supervised import check_validation, fit, write_trained
 from stages.engine.training.task import Task
 from stages.sft.config import SftConfig
-from stages.sft.examples import read_examples
 from stages.sft.loss import make_sft_loss
 
 
@@ -25,7 +26,7 @@ def run(context: StageContext, config: SftConfig) -> None:
     check_validation(context, config)
     opened = open_model(context)
     names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    sets = [read_examples(context.input_dir(name), opened, config) for name in names]
+    sets = [_read(context, name, opened, config) for name in names]
     check_length(opened, max(group_width(group) for examples in sets for group in examples.groups) + 1)
     cluster = all_devices(config.mesh)
     model = load_trained_model(opened, config.model, config.seed, cluster)
@@ -34,6 +35,10 @@ def run(context: StageContext, config: SftConfig) -> None:
     end = fit(context, config, model, tasks[0], tasks[1] if config.evaluate else None, cluster)
     rows = {"dropped_rows": sets[0].num_dropped, "truncated_rows": sets[0].num_truncated}
     write_trained(context, config, model, end, cluster, rows)
+
+
+def _read(context: StageContext, name: str, opened: OpenedModel, config: SftConfig) -> Examples:
+    return read_examples(context.input_dir(name), opened, config.max_tokens, config.learn, config.too_long)
 
 
 def _make_task(

@@ -15,9 +15,8 @@ from stages.engine.cluster.mesh import Cluster, all_devices
 from stages.engine.cluster.placement import divide_rows
 from stages.engine.cluster.programs import compiled
 from stages.engine.data.batching import Batch, Group, group_width
-from stages.engine.data.chat import make_examples
 from stages.engine.data.packing import choose_packing
-from stages.engine.data.records import read_dataset, read_descriptor
+from stages.engine.data.records import read_descriptor
 from stages.engine.data.top_tokens import TopTokensBatch, TopTokensTable, empty_table
 from stages.engine.models.axes import place_weights
 from stages.engine.models.heads import outputs_at_targets
@@ -26,6 +25,7 @@ from stages.engine.models.opened import open_model
 from stages.engine.models.source import LoadedModel, check_length, load_model
 from stages.engine.models.transformer import Cells
 from stages.engine.objectives.distillation import TopTokens, top_tokens
+from stages.engine.training.examples import read_examples
 from stages.errors import PreemptedError, UserError
 from stages.teacher_logits.config import TeacherLogitsConfig
 
@@ -56,7 +56,7 @@ def run(context: StageContext, config: TeacherLogitsConfig) -> None:
             "`distillation` run the teacher itself, which compares all of them"
         )
     folder = context.input_dir("dataset")
-    groups = make_examples(read_dataset(folder), opened.chat, config.max_tokens)
+    groups = read_examples(folder, opened, config.max_tokens).groups
     check_length(opened, max(map(group_width, groups)) + 1)
     cluster = all_devices(config.mesh)
     table = _score(context, config, load_model(opened, cluster), groups, cluster)

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from stages.engine.data.batching import Group, group_width
 from stages.engine.data.chat_template import ChatTemplate
 from stages.engine.data.chat_turns import TurnFinder, Turns, locate_contents
 from stages.engine.data.conversation import Authored, Conversation, authored_ids, conversation_ids, tokenise
 from stages.engine.data.literal import Place
-from stages.engine.data.records import Message, Row, Tool
+from stages.engine.data.records import Message, Tool
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
 
@@ -159,23 +158,3 @@ class Chat:
         after_reply = self.render(turns, generation_prompt=False).rpartition(_MARKER)[2]
         ends = (token_id for token_id in self.tokenizer.encode(after_reply) if token_id in self.tokenizer.eos_ids)
         return next(ends, self.tokenizer.eos_id)
-
-
-def make_examples(rows: Sequence[Row], chat: Chat, max_tokens: int) -> list[Group]:
-    """Each row as its prompt and one response.
-
-    Args:
-        rows: with the response to learn.
-        chat: of the trained model.
-        max_tokens: longest prompt and response together.
-
-    Raises:
-        UserError: a row is longer; the message names the first and counts all.
-    """
-    examples = [Group(chat.prompt_ids(row.messages, row.tools), [chat.response_ids(row.response)]) for row in rows]
-    lengths = {row.id: group_width(example) + 1 for row, example in zip(rows, examples, strict=True)}
-    too_long = [row_id for row_id, length in lengths.items() if length > max_tokens]
-    if too_long:
-        first = f"row {too_long[0]} has {lengths[too_long[0]]} tokens"
-        raise UserError(f"{first}, more than max_tokens = {max_tokens}; so have {len(too_long)} of {len(rows)} rows")
-    return examples

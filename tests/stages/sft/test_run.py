@@ -58,7 +58,8 @@ def test_the_outputs_are_an_adapter_over_its_base_and_the_counters(trained: Trai
     assert artifact.adapter is not None
     assert (artifact.adapter.rank, artifact.adapter.alpha) == (8, 16.0)
     report = ReportArtifact.model_validate_json((trained.outputs["report"] / ARTIFACT_FILE).read_text())
-    assert report.metrics == {"step": 30, "updates": 30, "rows": 240, "tokens": 480, "skipped_updates": 0}
+    counters = {"step": 30, "updates": 30, "rows": 240, "tokens": 480, "skipped_updates": 0}
+    assert report.metrics == {**counters, "dropped_rows": 0, "truncated_rows": 0}
 
 
 def test_a_run_that_was_stopped_twice_leaves_the_same_files_and_metrics(trained: Trained) -> None:

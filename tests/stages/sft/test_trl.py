@@ -6,7 +6,8 @@ import pytest
 from stage_trial import TINY, StageTrial, external, stored_rows
 from trl_trial import Updates, losses_of_trl
 
-from stages.engine.data.chat import Chat, make_examples
+from stages.engine.data.chat import Chat
+from stages.engine.data.examples import fit_lengths, problem_rows
 from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import Message, Row
 from stages.engine.data.tokenizer import load_tokenizer
@@ -44,7 +45,7 @@ def test_the_first_20_losses_are_those_of_trl(tmp_path: Path) -> None:
     trial = StageTrial(tmp_path, "sft", CONFIG, {"model": external(TINY), "dataset": stored_rows(tmp_path, given)})
     trial.run()
     ours = [row.numbers["loss/nll"] for row in trial.metrics()]
-    examples = make_examples(given, Chat(load_tokenizer(TINY)), CONFIG.max_tokens)
+    examples = fit_lengths(problem_rows(given, Chat(load_tokenizer(TINY))), CONFIG.max_tokens, "error").groups
     order = [
         n for step in range(CONFIG.num_steps) for n in batch_rows(len(given), CONFIG.batch_size, CONFIG.seed, step)
     ]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.engine.data.chat import Chat, make_examples
-from stages.engine.data.records import Message, Row
+from stages.engine.data.chat import Chat
+from stages.engine.data.records import Message
 from stages.engine.data.tokenizer import Tokenizer, load_tokenizer
 from stages.errors import UserError
 
@@ -70,25 +70,3 @@ def test_a_template_that_fails_or_reaches_out_is_an_error_with_the_models_name(
     with pytest.raises(UserError, match=message) as caught:
         Chat(with_template(folder, template))
     assert str(folder) in str(caught.value)
-
-
-def make_row(row_id: str, response: str) -> Row:
-    return Row(id=row_id, messages=(Message(role="user", content="hi"),), response=response, answer="1")
-
-
-def test_examples_are_prompt_and_response_of_each_row(folder: Path) -> None:
-    chat = Chat(load_tokenizer(folder))
-    (example,) = make_examples([make_row("train-0", "ok")], chat, max_tokens=100)
-    assert list(example.prompt) == chat.prompt_ids([Message(role="user", content="hi")])
-    assert example.responses[0] == chat.response_ids("ok")
-
-
-def test_an_example_that_is_too_long_is_named(folder: Path) -> None:
-    chat = Chat(load_tokenizer(folder))
-    rows = [make_row("a", "1"), make_row("b", "1" * 50), make_row("c", "1" * 60)]
-    limit = len(chat.prompt_ids(rows[0].messages)) + 2
-    assert len(make_examples(rows[:1], chat, limit)) == 1
-    with pytest.raises(
-        UserError, match=f"row b has {limit + 49} tokens, more than max_tokens = {limit}; so have 2 of 3"
-    ):
-        make_examples(rows, chat, limit)

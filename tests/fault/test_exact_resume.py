@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,16 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from safetensors.numpy import load_file, save_file
 from stage_trial import TINY, StageTrial, coin_rows, external, stored_rows
 
 from stages.contract import RESULT_FILE, Beat, StageResult
+from stages.distillation.config import DistillationConfig, JsdConfig, OnPolicyConfig
+from stages.engine.data.records import Message, PreferenceRow
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
+from stages.engine.rollout.config import SamplingConfig
 from stages.engine.training.config import AdamWConfig, EvaluateConfig
+from stages.reward_model.config import RewardModelConfig
 from stages.sft.config import SftConfig
 from stages.store.progress import committed_points
 
@@ -48,7 +54,63 @@ def sft(folder: Path) -> StageTrial:
     return StageTrial(folder, "sft", config, inputs)
 
 
-STAGES: Mapping[str, Callable[[Path], StageTrial]] = {"sft": sft}
+def reward_model(folder: Path) -> StageTrial:
+    def pair(n: int) -> PreferenceRow:
+        better, worse = (Message(role="assistant", content=letter * (1 + n % 5)) for letter in "ab")
+        prompt = Message(role="user", content=f"{n}?")
+        return PreferenceRow(id=f"pair-{n}", messages=(prompt,), chosen=(better,), rejected=(worse,), margin=n / 20)
+
+    config = RewardModelConfig(
+        model=MODEL,
+        optimizer=OPTIMIZER,
+        num_steps=NUM_STEPS,
+        batch_size=4,
+        evaluate=EvaluateConfig(every_steps=5, keep="best"),
+        adapter_dropout=0.1,
+        centering_coef=0.1,
+        seed=3,
+        train_micro_batch=2,
+        save_every_steps=2,
+    )
+    inputs = {
+        "model": external(TINY),
+        "dataset": stored_rows(folder, [pair(n) for n in range(17)]),
+        "validation": stored_rows(folder, [pair(n) for n in range(20, 25)]),
+    }
+    return StageTrial(folder, "reward_model", config, inputs)
+
+
+def distillation(folder: Path) -> StageTrial:
+    config = DistillationConfig(
+        model=MODEL,
+        optimizer=OPTIMIZER,
+        num_steps=NUM_STEPS,
+        batch_size=4,
+        divergence=JsdConfig(kind="jsd"),
+        on_policy=OnPolicyConfig(sampling=SamplingConfig(temperature=1.0, max_response_tokens=4)),
+        evaluate=EvaluateConfig(every_steps=5, keep="best"),
+        adapter_dropout=0.1,
+        seed=3,
+        train_micro_batch=2,
+        save_every_steps=2,
+    )
+    teacher = Path(shutil.copytree(TINY, folder / "teacher", copy_function=shutil.copy))
+    weights = load_file(TINY / "model.safetensors")
+    save_file({name: 1.5 * value for name, value in weights.items()}, teacher / "model.safetensors")
+    inputs = {
+        "model": external(TINY),
+        "teacher": external(teacher),
+        "dataset": stored_rows(folder, coin_rows(17, lambda n: "1" * (1 + n * n % 13))),
+        "validation": stored_rows(folder, coin_rows(5, lambda n: "1")),
+    }
+    return StageTrial(folder, "distillation", config, inputs)
+
+
+STAGES: Mapping[str, Callable[[Path], StageTrial]] = {
+    "sft": sft,
+    "reward_model": reward_model,
+    "distillation": distillation,
+}
 
 
 class Ended(NamedTuple):
@@ -118,8 +180,9 @@ def assert_same(found: Ended, expected: Ended) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", STAGES)
-@pytest.mark.parametrize("num_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "num_kills"), [("sft", 2), *(pytest.param(kind, 20, marks=pytest.mark.slow) for kind in STAGES)]
+)
 def test_a_stage_that_is_killed_at_any_moment_ends_as_one_that_was_not(
     tmp_path: Path, kind: str, num_kills: int
 ) -> None:

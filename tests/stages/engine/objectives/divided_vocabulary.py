@@ -1,4 +1,4 @@
-"""Log-probabilities and divergences that four devices share, rows and vocabulary; run by `test_divided_vocabulary.py`."""
+"""Log-probabilities and divergences whose rows and vocabulary four devices share; see `test_divided_vocabulary.py`."""
 
 import re
 

@@ -180,6 +180,7 @@ def assert_same(found: Ended, expected: Ended) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("kind", "num_kills"), [("sft", 2), *(pytest.param(kind, 20, marks=pytest.mark.slow) for kind in STAGES)]
 )

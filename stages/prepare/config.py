@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from stages.contract import Added, RowsKind, Seed, SourceUri, StageConfigBase, Strict
-from stages.engine.data.formats.names import Column, FormatName
+from stages.engine.data.formats.names import Column, FormatChoice
 
 
 class DataSource(Strict):
@@ -15,7 +15,7 @@ class DataSource(Strict):
     """A file or folder of rows, a data set of the Hub, a recipe or a task, as in the setting of one source."""
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Of each split, the source gives the part that its weight is of all weights."""
-    format: FormatName | Literal["auto"] = "auto"
+    format: FormatChoice = "auto"
     """What its rows are; without it their columns tell."""
     columns: dict[Column, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     """What columns are called that have other names than usual, such as `{prompt: frage}`."""

@@ -13,6 +13,7 @@ from stages.engine.data.records import (
     Record,
     Row,
     TextRow,
+    Tool,
 )
 
 Sameness = Literal["exact", "normalised"]
@@ -45,14 +46,14 @@ def content_of(record: Record) -> Content:
         case Row(messages=prompt, response=response):
             asked = _said(prompt)
             return Content(asked, asked, _num_characters(prompt) + len(response), len(prompt) + 1)
-        case ChatRow(messages=messages, num_given=num_given):
+        case ChatRow(messages=messages, num_given=num_given, tools=tools):
             replies = (at for at, one in enumerate(messages) if one.role == "assistant" and at >= num_given)
             start = next(replies, len(messages))
-            return _content(messages[:start], messages[start:])
-        case PreferenceRow(messages=prompt, chosen=chosen, rejected=rejected):
-            return _content(prompt, chosen, rejected)
-        case LabelledRow(messages=prompt, response=response):
-            return _content(prompt, response)
+            return _content(tools, messages[:start], messages[start:])
+        case PreferenceRow(messages=prompt, chosen=chosen, rejected=rejected, tools=tools):
+            return _content(tools, prompt, chosen, rejected)
+        case LabelledRow(messages=prompt, response=response, tools=tools):
+            return _content(tools, prompt, response)
         case _:
             raise TypeError(f"{type(record).__name__} is no known record")
 
@@ -65,9 +66,9 @@ def fingerprint(text: str, sameness: Sameness) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def _content(prompt: Sequence[Message], *replies: Sequence[Message]) -> Content:
+def _content(tools: Sequence[Tool], prompt: Sequence[Message], *replies: Sequence[Message]) -> Content:
     parts = (prompt, *replies)
-    said = _BETWEEN.join(map(_said, parts))
+    said = _BETWEEN.join([*map(_said, parts), *(tool.model_dump_json() for tool in tools)])
     asked = _said([message for message in prompt if message.role != "system"])
     # What begins with the assistant asks nothing: it is its own prompt.
     return Content(asked or said, said, sum(map(_num_characters, parts)), sum(map(len, parts)))

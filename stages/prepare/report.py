@@ -59,8 +59,8 @@ def _table(sources: Sequence[SourceReport], lengths: Mapping[Split, UInt32[np.nd
         )
     lines += ["", "## Characters", "", *_header("split", "rows", "mean", "p50", "p95", "max")]
     for split in SPLITS:
-        spread = _spread(lengths[split]).values() if len(lengths[split]) else ()
-        lines.append(_line(split, len(lengths[split]), *(f"{value:.0f}" for value in spread)))
+        shown = [f"{value:.0f}" for value in _spread(lengths[split]).values()] if len(lengths[split]) else [""] * 4
+        lines.append(_line(split, len(lengths[split]), *shown))
     lines += ["", "## Left out", ""]
     told = [line for source in sources for line in _left_out(source)]
     return "\n".join([*lines, *(told or ["Nothing."]), ""])

@@ -54,7 +54,9 @@ def _choose(config: PrepareConfig, pools: Sequence[Pool]) -> Mapping[Split, Chos
         pool.source.tally.drop_many("prompt_elsewhere", len(rows), pool.places(rows))
     if not len(splits["train"].rows):
         left_out = sum(pool.source.tally.counts.total() for pool in pools)
-        raise UserError(f"source: no row is left to train on; {left_out} were left out")
+        places = [place for pool in pools for told in pool.source.tally.examples.values() for place in told]
+        example = f", such as {places[0]}" if places else ""
+        raise UserError(f"source: no row is left to train on; {left_out} were left out{example}")
     return splits
 
 

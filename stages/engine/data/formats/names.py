@@ -4,6 +4,9 @@ from typing import Literal
 
 FormatName = Literal["preference", "labelled", "chat", "problem", "prompt_completion", "text"]
 
+FormatChoice = Literal["auto", FormatName]
+"""A format, or what the columns tell."""
+
 Column = Literal[
     "messages", "tools", "system", "history", "prompt", "input", "completion", "chosen", "rejected", "margin",
     "score_chosen", "score_rejected", "label", "question", "answer", "text",

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from pydantic import ValidationError
 
 from stages.engine.data.formats.fields import BadRowError, parsed, shown
-from stages.engine.data.records import JsonObject, Message, Tool, ToolCall, first_problem
+from stages.engine.data.records import Message, Tool, ToolCall, first_problem
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -78,10 +78,12 @@ def _read_tool(value: object) -> Tool:
     if not isinstance(described, dict) or not isinstance(described.get("name"), str):
         raise BadRowError(f"tools: expected an object with `name` and `parameters`, not {shown(tool)}")
     try:
-        return Tool(
-            name=str(described["name"]),
-            description=_text(described.get("description"), "tools: description"),
-            parameters=_object(described.get("parameters"), "tools: parameters"),
+        return Tool.model_validate(
+            {
+                "name": described["name"],
+                "description": _text(described.get("description"), "tools: description"),
+                "parameters": _object(described.get("parameters"), "tools: parameters"),
+            }
         )
     except ValidationError as error:
         raise BadRowError(f"tools: {first_problem(error)}") from error
@@ -143,9 +145,8 @@ def _call(value: object) -> ToolCall:
     if not isinstance(value, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRowError(f"expected a call with `name` and `arguments`, not {shown(value)}")
     arguments = function.get("arguments", function.get("parameters"))
-    return ToolCall(
-        name=str(function["name"]), arguments=_object(arguments, "arguments"), id=_optional(value.get("id"))
-    )
+    named = {"name": function["name"], "arguments": _object(arguments, "arguments")}
+    return ToolCall.model_validate({**named, "id": _optional(value.get("id"))})
 
 
 def _weight(turn: Mapping[str, object]) -> float:
@@ -157,7 +158,7 @@ def _weight(turn: Mapping[str, object]) -> float:
     return float(weight == 1)
 
 
-def _object(value: object, what: str) -> JsonObject:
+def _object(value: object, what: str) -> dict[str, object]:
     found = parsed(value) if value != "" else None
     if found is None:
         return {}

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stages.errors import LeaseLostError, StorageError
+from stages.errors import LeaseLostError, StorageError, UserError
 from stages.store.conditional import ConditionalStore, PreconditionFailed
 from stages.store.holder import this_holder
 from stages.store.layout import StagePaths
@@ -50,6 +50,15 @@ def test_a_committed_manifest_is_read_back_and_its_files_are_there(
     manifest = commit(store, paths, upload_manifest)
     assert read_manifest(store, paths) == manifest
     assert check_files(store, manifest) == []
+
+
+def test_an_output_that_the_stage_did_not_have_yet_is_told(
+    store: ConditionalStore, paths: StagePaths, upload_manifest: Upload
+) -> None:
+    manifest = commit(store, paths, upload_manifest)
+    assert manifest.as_input("checkpoint").files == manifest.outputs["checkpoint"]
+    with pytest.raises(UserError, match="had no output 'table' yet: have it made again with --force"):
+        manifest.as_input("table")
 
 
 def test_a_second_attempt_adopts_what_the_first_committed(

@@ -1,14 +1,22 @@
 """Teacher and student on devices of their own, and together on several."""
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored_rows
 
-from stages.distillation.config import DistillationConfig, ForwardKlConfig, TeacherConfig
+from stages.contract import ClusterRequest
+from stages.distillation.config import DistillationConfig, ForwardKlConfig, OnPolicyConfig, TeacherConfig
 from stages.engine.cluster.config import MeshConfig
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
+from stages.engine.rollout.config import SamplingConfig
 from stages.engine.training.config import AdamWConfig
 from stages.errors import UserError
 
@@ -54,3 +62,31 @@ def test_a_teacher_that_would_take_all_devices_is_refused(trained: Trained) -> N
     inputs = {"model": external(TINY), "teacher": trained.model, "dataset": dataset}
     with pytest.raises(UserError, match=r"teacher.num_devices: 1 of the 1 devices leave none for the training"):
         StageTrial(trained.folder, "distillation", config, inputs).run()
+
+
+@pytest.mark.slow
+def test_two_processes_draw_read_and_learn_what_one_does(trained: Trained) -> None:
+    on_policy = OnPolicyConfig(sampling=SamplingConfig(temperature=1.0, max_response_tokens=3))
+    config = CONFIG.model_copy(update={"on_policy": on_policy})
+    dataset = stored_rows(trained.folder, coin_rows(9, lambda n: str(n % 2)))
+    inputs = {"model": external(TINY), "teacher": trained.model, "dataset": dataset}
+    alone = StageTrial(trained.folder, "distillation", config, inputs)
+    expected = load_file(alone.run().output_dir("checkpoint") / ADAPTER_FILE)
+    together = StageTrial(trained.folder, "distillation", config, inputs).request()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+    processes = list[subprocess.Popen[bytes]]()
+    for member in range(2):
+        scratch = Path(together.scratch) / f"process{member}"
+        cluster = ClusterRequest(coordinator=coordinator, num_processes=2, process_id=member)
+        scratch.mkdir(parents=True)
+        file = scratch / "request.json"
+        file.write_text(together.model_copy(update={"cluster": cluster, "scratch": str(scratch)}).model_dump_json())
+        command = [sys.executable, "-m", "stages", str(file)]
+        processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
+    assert [process.wait(250) for process in processes] == [0, 0]
+    found = load_file(Path(together.scratch) / "process0" / "out" / "checkpoint" / ADAPTER_FILE)
+    for weight, value in expected.items():
+        np.testing.assert_allclose(found[weight], value, atol=1e-6, rtol=0, err_msg=weight)

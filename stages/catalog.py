@@ -107,6 +107,7 @@ STAGES: Mapping[str, Stage] = {
         version=1,
         module="stages.evaluation.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"reference": ModelArtifact, "judge": ModelArtifact, "reward_model": ModelArtifact},
         outputs={"report": ReportArtifact},
         multi_process=True,
     ),

@@ -97,6 +97,16 @@ EvaluateConfig.every_steps
 EvaluateConfig.keep
 EvaluateConfig.patience
 EvaluateConfig.min_improvement
+EvaluationConfig.task added
+VerifiableTask.kind
+VerifiableTask.num_samples
+VerifiableTask.pass_at
+PerplexityTask.kind
+PreferenceTask.kind
+PreferenceTask.by
+WinRateTask.kind
+WinRateTask.by
+WinRateTask.judge_tokens
 EvaluationConfig.sampling
 EvaluationConfig.accuracy
 EvaluationConfig.seed

@@ -1,1 +1,1 @@
-"""Evaluation on verifiable tasks."""
+"""Evaluation of a model on rows that it was not trained on."""

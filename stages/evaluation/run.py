@@ -1,81 +1,58 @@
-"""Accuracy on problems with a known answer, top to bottom."""
+"""Evaluation of a model, by the task that the settings name."""
 
-import json
-import time
-from statistics import fmean
-
-import jax
-
-from stages.contract import ARTIFACT_FILE, ReportArtifact, StageContext
-from stages.engine.cluster.agreement import Agreement
-from stages.engine.cluster.mesh import all_devices
-from stages.engine.data.records import Row, read_dataset
-from stages.engine.models.opened import open_model
-from stages.engine.models.source import check_length, load_model
-from stages.engine.rewards.catalog import REWARDS
-from stages.engine.rewards.scoring import score
-from stages.engine.rollout.native.sampler import NativeSampler
-from stages.engine.rollout.together import sample_together
-from stages.errors import PreemptedError
-from stages.evaluation.config import EvaluationConfig
-
-SAMPLES_FILE = "samples.jsonl"
+from stages.contract import StageContext
+from stages.errors import UserError
+from stages.evaluation.config import (
+    EvaluationConfig,
+    EvaluationTask,
+    PerplexityTask,
+    PreferenceTask,
+    VerifiableTask,
+    WinRateTask,
+)
+from stages.evaluation.perplexity import measure_perplexity
+from stages.evaluation.preference import compare_pairs
+from stages.evaluation.verifiable import answer_and_score
+from stages.evaluation.win_rate import compete
 
 
 def run(context: StageContext, config: EvaluationConfig) -> None:
-    """Answers every row of the dataset once and scores the answers."""
-    opened = open_model(context)
-    rows = read_dataset(context.input_dir("dataset"))
-    prompts = [opened.chat.prompt_ids(row.messages) for row in rows]
-    check_length(opened, max(map(len, prompts)) + config.sampling.max_response_tokens)
-    model = load_model(opened)
-    sampler = NativeSampler(
-        model.frozen,
-        model.chat.tokenizer.eos_ids,
-        config.sampling,
-        group_size=1,
-        micro_batch=config.rollout_micro_batch,
-        prompts=prompts,
-        seed=config.seed,
-    )
-    samples: list[dict[str, str | float]] = []
-    correct = num_tokens = 0.0
-    started = time.monotonic()
-    context.beat(0, len(rows), {})
-    stops, at_once = Agreement(all_devices()), config.rollout_micro_batch * jax.process_count()
-    for start in range(0, len(rows), at_once):
-        if stops.wished(context.should_stop()):
-            raise PreemptedError(f"stopped after {start} of {len(rows)} answers; they are drawn again")
-        here = range(start, min(start + at_once, len(rows)))
-        responses = sample_together(sampler, model.adapter, [prompts[row] for row in here], here, step=0)
-        for row, (tokens,), (ended,) in zip(here, responses.tokens, responses.ended, strict=True):
-            samples.append(_score(rows[row], model.chat.reply_text(tokens), len(tokens), bool(ended), config))
-        correct += sum(float(sample["accuracy"]) for sample in samples[start:])
-        num_tokens += sum(float(sample["response_tokens"]) for sample in samples[start:])
-        seconds = time.monotonic() - started
-        shown = {"accuracy": correct / len(samples), "tokens_per_second": num_tokens / seconds}
-        context.beat(len(samples), len(rows), shown)
-    metrics = {
-        "accuracy": fmean(float(sample["accuracy"]) for sample in samples),
-        "strict_accuracy": fmean(float(sample["strict_accuracy"]) for sample in samples),
-        "truncated_rate": fmean(float(sample["truncated"]) for sample in samples),
-        "mean_response_tokens": fmean(float(sample["response_tokens"]) for sample in samples),
-    }
-    folder = context.output_dir("report")
-    (folder / SAMPLES_FILE).write_text("".join(json.dumps(sample, sort_keys=True) + "\n" for sample in samples))
-    report = ReportArtifact(metrics=metrics, samples_file=SAMPLES_FILE, num_samples=len(samples))
-    (folder / ARTIFACT_FILE).write_text(report.model_dump_json())
-    context.log_metrics(len(rows), {f"evaluation/{name}": value for name, value in metrics.items()})
+    """Measures what the task asks for on every row of the dataset."""
+    _check_inputs(context, config.task)
+    match config.task, config.sampling:
+        case VerifiableTask() as task, sampling if sampling is not None:
+            answer_and_score(context, config, task, sampling)
+        case WinRateTask() as task, sampling if sampling is not None:
+            compete(context, config, task, sampling)
+        case PreferenceTask() as task, _:
+            compare_pairs(context, config, task)
+        case PerplexityTask(), _:
+            measure_perplexity(context, config)
+        case _:
+            raise AssertionError("settings that draw answers say how")
 
 
-def _score(row: Row, reply: str, num_tokens: int, ended: bool, config: EvaluationConfig) -> dict[str, str | float]:
-    return {
-        "id": row.id,
-        "prompt": row.messages[-1].content,
-        "response": reply,
-        "answer": row.answer,
-        "accuracy": score(REWARDS[config.accuracy], reply, row.answer, row.id),
-        "strict_accuracy": REWARDS["exact"](reply, row.answer),
-        "truncated": float(not ended),
-        "response_tokens": num_tokens,
-    }
+def _check_inputs(context: StageContext, task: EvaluationTask) -> None:
+    """Checks that the models are given that the task asks, and no others.
+
+    Raises:
+        UserError: an input is missing, or nothing reads it.
+    """
+    wanted, allowed = _models(task)
+    given = {name for name in ("reference", "judge", "reward_model") if context.has_input(name)}
+    missing, unread = wanted - given, given - wanted - allowed
+    if missing:
+        raise UserError(f"a task of kind {task.kind} as it is set needs the input `{min(missing)}`")
+    if unread:
+        raise UserError(f"a task of kind {task.kind} as it is set does not read the input `{min(unread)}`; take it out")
+
+
+def _models(task: EvaluationTask) -> tuple[set[str], set[str]]:
+    """Inputs beside `model` that a task needs, and those that it can do without."""
+    match task:
+        case WinRateTask(by=by):
+            return {"judge" if by == "judge" else "reward_model"}, {"reference"}
+        case PreferenceTask(by="logprobs"):
+            return set(), {"reference"}
+        case _:
+            return set(), set()

@@ -202,7 +202,7 @@ def other_values(config: StageConfigBase, leaf: str) -> Iterator[StageConfigBase
     if isinstance(value, bool):
         candidates = [not value]
     if isinstance(value, tuple):
-        candidates = [list(value[:-1]), [*value, "other"]]
+        candidates = [list(value[:-1]), [*value, "other"], [*value, 1]]
     plain = json.loads(config.model_dump_json())
     for candidate in candidates:
         inner = plain

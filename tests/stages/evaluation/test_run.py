@@ -1,24 +1,37 @@
 """Evaluation of a trained policy and of a bare base, whole."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stage_trial import TINY, StageTrial, StopAfter, Trained, coin_rows, external, stored_rows
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageInput
+from stages.engine.models.lora import Weights
 from stages.engine.rollout.config import SamplingConfig
+from stages.engine.rollout.native.sampler import NativeSampler, Responses
+from stages.engine.rollout.sampling import row_uniforms
 from stages.errors import PreemptedError, UserError
-from stages.evaluation.config import EvaluationConfig
-from stages.evaluation.run import SAMPLES_FILE
+from stages.evaluation.config import EvaluationConfig, VerifiableTask
+from stages.evaluation.report import SAMPLES_FILE
+from stages.statistics import mean_interval
 
 NUM_ROWS = 7
+ONE_ANSWER = VerifiableTask()
 
 
 def make_trial(
-    folder: Path, model: StageInput, micro_batch: int, temperature: float = 1.0, max_response_tokens: int = 4
+    folder: Path,
+    model: StageInput,
+    micro_batch: int,
+    temperature: float = 1.0,
+    max_response_tokens: int = 4,
+    task: VerifiableTask = ONE_ANSWER,
 ) -> StageTrial:
     config = EvaluationConfig(
+        task=task,
         sampling=SamplingConfig(temperature=temperature, max_response_tokens=max_response_tokens),
         seed=2,
         rollout_micro_batch=micro_batch,
@@ -84,7 +97,60 @@ def test_responses_that_leave_the_models_context_are_refused(tmp_path: Path) -> 
         make_trial(tmp_path, external(TINY), micro_batch=4, max_response_tokens=500).run()
 
 
-def test_it_stops_between_batches_when_asked_to(trained: Trained) -> None:
+def test_a_stopped_evaluation_goes_on_with_the_answers_that_it_has(
+    trained: Trained, evaluated: tuple[ReportArtifact, list[dict[str, str | float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial = make_trial(trained.folder, trained.model, micro_batch=3)
-    with pytest.raises(PreemptedError, match="stopped after 3 of 7 answers"):
+    with pytest.raises(PreemptedError, match="stopped after 3 of 7 answers; they are saved"):
         trial.run(StopAfter(2))
+    asked: list[int] = []
+    draw = NativeSampler.sample
+
+    def sample(
+        sampler: NativeSampler, adapter: Weights, prompts: Any, prompt_ids: Sequence[int], step: int
+    ) -> Responses:
+        asked.extend(prompt_ids)
+        return draw(sampler, adapter, prompts, prompt_ids, step)
+
+    monkeypatch.setattr(NativeSampler, "sample", sample)
+    assert evaluate(trial) == evaluated
+    assert asked == [3, 4, 5, 6]
+
+
+def test_accuracy_has_an_interval(evaluated: tuple[ReportArtifact, list[dict[str, str | float]]]) -> None:
+    report, samples = evaluated
+    interval = mean_interval([float(sample["accuracy"]) for sample in samples])
+    assert report.intervals["accuracy"] == (interval.low, interval.high)
+    assert interval.low < report.metrics["accuracy"] < interval.high
+
+
+def test_several_answers_give_pass_at_k(
+    trained: Trained, evaluated: tuple[ReportArtifact, list[dict[str, str | float]]]
+) -> None:
+    trial = make_trial(trained.folder, trained.model, micro_batch=7, task=VerifiableTask(num_samples=4, pass_at=(1, 3)))
+    report, samples = evaluate(trial)
+    assert report.metrics["pass_at_1"] == pytest.approx(report.metrics["accuracy"])
+    assert report.metrics["pass_at_1"] < report.metrics["pass_at_3"]
+    assert report.intervals["pass_at_3"][0] <= report.metrics["pass_at_3"] <= report.intervals["pass_at_3"][1]
+    # The first of several answers is the only one of a single draw.
+    assert [sample["response"] for sample in samples] == [sample["response"] for sample in evaluated[1]]
+
+
+def test_base_and_candidate_are_asked_the_same_with_the_same_random_numbers(
+    trained: Trained, evaluated: tuple[ReportArtifact, list[dict[str, str | float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[object, object]] = []
+    start = NativeSampler._start
+
+    def keep(sampler: NativeSampler, adapter: Weights, prompts: Any, prompt_ids: Any, step: int) -> Any:
+        numbers = row_uniforms(sampler._seed, step, prompt_ids, sampler._group_size, 4)
+        given.append((list(map(list, prompts)), numbers.tolist()))
+        return start(sampler, adapter, prompts, prompt_ids, step)
+
+    monkeypatch.setattr(NativeSampler, "_start", keep)
+    _, of_candidate = evaluate(make_trial(trained.folder, trained.model, micro_batch=3))
+    asked = list(given)
+    given.clear()
+    _, of_base = evaluate(make_trial(trained.folder, external(TINY), micro_batch=3))
+    assert given == asked
+    assert [(one["id"], one["prompt"]) for one in of_base] == [(one["id"], one["prompt"]) for one in of_candidate]

@@ -6,16 +6,12 @@ CPU seconds. `make peers` makes `.venv-tunix`.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
 
+from speed_system import HERE, System, Times, best
 from speed_worker import Sizes
 
-HERE = Path(__file__).parent
 TUNIX = HERE.parents[1] / ".venv-tunix" / "bin" / "python"
 SYSTEMS: Mapping[str, tuple[str, str]] = {
     "temper": (sys.executable, "speed_of_temper.py"),
@@ -30,41 +26,6 @@ SHAPES: Mapping[str, Sizes] = {
 SQUARE_FLOPS = 2 * 2048**3
 
 
-class Times(NamedTuple):
-    """Of one pass: by the clock, and of all its threads together."""
-
-    seconds: float
-    cpu_seconds: float
-
-
-class System:
-    """A process that runs passes on request."""
-
-    def __init__(self, name: str, sizes: Sizes) -> None:
-        python, script = SYSTEMS[name]
-        self._process = subprocess.Popen(
-            [python, HERE / script, json.dumps(sizes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        if self._answer() != "ready":
-            sys.exit(f"{name} did not start: run `{python} {HERE / script} '{json.dumps(sizes)}'` to see why")
-
-    def run(self, what: str) -> Times:
-        assert self._process.stdin is not None
-        print(what, file=self._process.stdin, flush=True)
-        return Times(*map(float, self._answer().split()))
-
-    def close(self) -> None:
-        self._process.communicate()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-
 def forward_flops(sizes: Sizes) -> int:
     """Of matrix products, attention counted without its mask, as every system here computes it."""
     projections = sizes.width * sizes.head_size * 2 * (sizes.num_heads + sizes.num_kv_heads)
@@ -76,7 +37,7 @@ def forward_flops(sizes: Sizes) -> int:
 
 def measure(sizes: Sizes, rounds: int) -> dict[tuple[str, str], Times]:
     """The best times of each pass by system and pass."""
-    systems = {name: System(name, sizes) for name in SYSTEMS}
+    systems = {name: System(*command, sizes) for name, command in SYSTEMS.items()}
     found: dict[tuple[str, str], list[Times]] = {}
     for _ in range(rounds):
         for what in ("forward", "both"):
@@ -85,7 +46,7 @@ def measure(sizes: Sizes, rounds: int) -> dict[tuple[str, str], Times]:
                 found.setdefault((name, what), []).append(system.run(what))
     for system in systems.values():
         system.close()
-    return {key: Times(*map(min, zip(*times, strict=True))) for key, times in found.items()}
+    return {key: best(times) for key, times in found.items()}
 
 
 def main() -> None:
@@ -95,15 +56,15 @@ def main() -> None:
     arguments = parser.parse_args()
     for title in arguments.shape or SHAPES:
         sizes = SHAPES[title]
-        best = measure(sizes, arguments.rounds)
-        peak = best["temper", "peak"]
+        found = measure(sizes, arguments.rounds)
+        peak = found["temper", "peak"]
         speed = SQUARE_FLOPS / peak.seconds / 1e9
         print(f"{title}: {sizes.rows} rows of {sizes.tokens} tokens; a product of matrices {speed:.0f} GFLOP/s")
         print(f"{'':<24}{'tokens/s':>9}{'x temper':>10}{'of peak':>9}{'CPU s':>9}{'x temper':>10}{'of peak':>9}")
         for what, factor in (("forward", 1), ("both", 3)):
             work = factor * forward_flops(sizes) / SQUARE_FLOPS
             for name in SYSTEMS:
-                taken, ours = best[name, what], best["temper", what]
+                taken, ours = found[name, what], found["temper", what]
                 columns = [f"{sizes.rows * sizes.tokens / taken.seconds:>9.0f}"]
                 columns += [f"{taken.seconds / ours.seconds:>10.2f}{work * peak.seconds / taken.seconds:>9.0%}"]
                 columns += [f"{taken.cpu_seconds:>9.2f}{taken.cpu_seconds / ours.cpu_seconds:>10.2f}"]

@@ -34,6 +34,8 @@ from stages.engine.models.config import LoraConfig
 from stages.engine.models.lora import Frozen, Weights, adapted_decoder, split
 from stages.engine.models.quantise import converters
 from stages.engine.models.transformer import Decoder
+from stages.engine.training.optimizer import UpdateRule
+from stages.engine.training.state import OptimizerState
 from stages.engine.training.step import make_gradient, make_update
 from stages.sft.loss import make_sft_loss
 
@@ -51,6 +53,7 @@ ARCH = Architecture(
     max_positions=8192,
 )
 LORA = LoraConfig(rank=16, alpha=32)
+RATE = 1e-4
 WAYS = ("full", "lora", "int8", "int4", "nf4")
 
 
@@ -112,10 +115,11 @@ def make_batch(rows: int, tokens: int) -> Batch:
 def measure(way: str, rows: int, tokens: int, steps: int) -> Measured:
     batch, watch = make_batch(rows, tokens), Watch()
     frozen, weights = make_model(way)
-    optimizer = optax.adamw(1e-4)
+    rule = UpdateRule(optax.adamw(RATE), optax.constant_schedule(RATE))
     gradient = jax.jit(make_gradient(make_sft_loss(frozen.graph, "full")))
-    update = jax.jit(make_update(optimizer))
-    state, times = optimizer.init(weights), list[float]()
+    update = jax.jit(make_update(rule))
+    moments = rule.transform.init(weights)
+    state, times = OptimizerState(moments, {}, jnp.int32(0), jnp.int32(0)), list[float]()
     for step in range(1 + steps):
         if step == 1:
             watch.highest = 0

@@ -4,12 +4,11 @@
 
 import numpy as np
 import torch
-from speed_worker import serve, sizes_given
+from speed_worker import Sizes, serve, sizes_given
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 
-def main() -> None:
-    sizes = sizes_given()
+def make_model(sizes: Sizes) -> Qwen3ForCausalLM:
     torch.manual_seed(0)
     config = Qwen3Config(
         num_hidden_layers=sizes.num_layers,
@@ -22,7 +21,12 @@ def main() -> None:
         tie_word_embeddings=True,
         use_cache=False,
     )
-    model = Qwen3ForCausalLM(config)
+    return Qwen3ForCausalLM(config)
+
+
+def main() -> None:
+    sizes = sizes_given()
+    model = make_model(sizes)
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, sizes.vocab_size, (sizes.rows, sizes.tokens)))
 
     def forward() -> None:

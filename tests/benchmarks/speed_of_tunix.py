@@ -2,19 +2,25 @@
 
 # pyright: reportMissingImports=false
 
+from contextlib import AbstractContextManager
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
-from speed_worker import serve, sizes_given
+from speed_worker import Sizes, serve, sizes_given
 from tunix.models.qwen3 import model as qwen3
 from tunix.sft import peft_trainer
 from tunix.sft.utils import build_positions_from_mask, make_causal_attn_mask
 
 
-def main() -> None:
-    sizes = sizes_given()
+def make_mesh() -> AbstractContextManager[object]:
+    """Of one device, in whose context its models are made and run."""
+    return jax.set_mesh(Mesh(np.array(jax.devices()).reshape(1, 1), ("fsdp", "tp")))
+
+
+def make_model(sizes: Sizes) -> qwen3.Qwen3:
     config = qwen3.ModelConfig(
         num_layers=sizes.num_layers,
         vocab_size=sizes.vocab_size,
@@ -27,8 +33,13 @@ def main() -> None:
         norm_eps=1e-6,
         use_tied_embedding=True,
     )
-    with jax.set_mesh(Mesh(np.array(jax.devices()).reshape(1, 1), ("fsdp", "tp"))):
-        model = qwen3.Qwen3(config, rngs=nnx.Rngs(0))
+    return qwen3.Qwen3(config, rngs=nnx.Rngs(0))
+
+
+def main() -> None:
+    sizes = sizes_given()
+    with make_mesh():
+        model = make_model(sizes)
         ids = np.random.default_rng(0).integers(0, sizes.vocab_size, (sizes.rows, sizes.tokens))
         tokens, mask = jnp.asarray(ids), jnp.ones(ids.shape, bool)
         inputs = tokens, mask, build_positions_from_mask(mask), make_causal_attn_mask(mask)

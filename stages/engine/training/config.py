@@ -97,24 +97,15 @@ class SgdConfig(UpdateConfig):
     """Whether the update looks one step ahead."""
 
 
-def _kind(given: object) -> str:
-    """Which optimizer is meant; settings that name none are those of AdamW."""
-    match given:
-        case {"kind": str(kind)} | UpdateConfig(kind=kind):
-            return kind
-        case _:
-            return "adamw"
-
-
 OptimizerConfig = Annotated[
     Annotated[AdamWConfig, Tag("adamw")]
     | Annotated[AdafactorConfig, Tag("adafactor")]
     | Annotated[LionConfig, Tag("lion")]
     | Annotated[MuonConfig, Tag("muon")]
     | Annotated[SgdConfig, Tag("sgd")],
-    Discriminator(_kind),
+    Discriminator(lambda given: given.get("kind", "adamw") if isinstance(given, dict) else given.kind),
 ]
-"""An optimizer and its settings."""
+"""An optimizer and its settings, which are those of AdamW where they name none."""
 
 
 class EvaluateConfig(Strict):

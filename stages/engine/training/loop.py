@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 Numbers = Mapping[str, Float[Array, ""] | float]
 """Metrics of one step by `group/name`; device values are read one step later."""
 
-SHOWN = {"loss/nll": "loss", "reward/mean": "reward", "throughput/tokens_per_second": "tokens_per_second"}
+SHOWN = {"loss/total": "loss", "reward/mean": "reward", "throughput/tokens_per_second": "tokens_per_second"}
 """Metrics that a progress bar shows, and under which name."""
 
 TOKENS = "throughput/tokens"
@@ -45,13 +45,14 @@ class Recorder:
         self._max_skipped = max_skipped
         self._show = show
         self._peak = cluster.num_devices * peak_flops()
-        self._pending: tuple[int, Numbers] | None = None
+        self._pending: tuple[int, Numbers, float] | None = None
         self._last = time.monotonic()
 
     def add(self, step: int, numbers: Numbers) -> None:
         """Takes a step's numbers, and logs those of the step before; raises as `flush`."""
+        started = time.monotonic() - self._last
         self.flush()
-        self._pending = (step, numbers)
+        self._pending = (step, numbers, started)
 
     def flush(self) -> None:
         """Logs what is pending.
@@ -61,10 +62,12 @@ class Recorder:
         """
         if self._pending is None:
             return
-        (step, pending), self._pending = self._pending, None
+        (step, pending, started), self._pending = self._pending, None
+        before = time.monotonic()
         numbers = {name: float(value) for name, value in pending.items()}
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
+        self._last = time.monotonic()
+        # What its host needed, and the wait for its devices: the times of all steps add up to that of the run.
+        seconds = started + self._last - before
         numbers["throughput/step_seconds"] = seconds
         numbers["throughput/tokens_per_second"] = numbers.pop(TOKENS) / seconds
         if FLOPS in numbers:
@@ -125,13 +128,7 @@ def train(
         PreemptedError: asked to stop; the progress is saved.
         UserError: more updates were skipped than may be.
     """
-    seed = start.counters.seed
-
-    def check(state: TrainState, point: ProgressPoint) -> None:
-        check_restored(state.counters, point.step, seed)
-
-    restored = restore_newest(context.progress, start, check, cluster)
-    state = start if restored is None else restored
+    state = _resumed(context, start, cluster)
     done = state.counters.step
     recorder = Recorder(context, num_steps, int(state.optimizer.skipped), rule.max_skipped, show, cluster)
     stops, saves = Agreement(cluster), Agreement(cluster)
@@ -153,3 +150,14 @@ def train(
             if stopping and not ended:
                 raise PreemptedError(f"stopped after step {done} of {num_steps}; progress is saved")
     return state
+
+
+def _resumed(context: StageContext, start: TrainState, cluster: Cluster) -> TrainState:
+    """The state of the best committed point, or the start."""
+    seed = start.counters.seed
+
+    def check(state: TrainState, point: ProgressPoint) -> None:
+        check_restored(state.counters, point.step, seed)
+
+    restored = restore_newest(context.progress, start, check, cluster)
+    return start if restored is None else restored

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
+from typing import Generic
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import ALONE, Cluster
@@ -15,7 +16,7 @@ from stages.engine.models.source import LoadedModel, write_model
 from stages.engine.training.config import SupervisedConfig
 from stages.engine.training.evaluate import Evaluation
 from stages.engine.training.loop import FLOPS, SKIPPED, TOKENS, Numbers, train
-from stages.engine.training.optimizer import make_rule
+from stages.engine.training.optimizer import UpdateRule, make_rule
 from stages.engine.training.report import write_training_report
 from stages.engine.training.state import TrainState, advance, final_weights, start_state
 from stages.engine.training.step import BatchT, add_gradients, loss_means, make_gradient, make_update
@@ -58,40 +59,12 @@ def fit(
         PreemptedError: asked to stop; the progress is saved.
         UserError: the run diverged.
     """
-    rule, base = make_rule(config.optimizer, config.num_steps), model.frozen.base
-    gradient, update = make_gradient(task.loss, cluster), make_update(rule, cluster)
+    rule = make_rule(config.optimizer, config.num_steps)
     evaluation = None
     if config.evaluate and validation:
-        size = config.batch_size
+        base, size = model.frozen.base, config.batch_size
         evaluation = Evaluation(validation, base, config.evaluate, batch_size=size, cluster=cluster)
-
-    def rows_of(done: int) -> list[int]:
-        return batch_rows(task.num_rows, config.batch_size, config.seed, done)
-
-    def step(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
-        rows = rows_of(done)
-        batches = task.complete(state.weights, rows, done, task.batches(rows, done))
-        parts = (gradient(state.weights, base, divide_rows(cluster, batch)) for batch in batches)
-        whole = reduce(add_gradients, parts)
-        applied = update(state.weights, state.optimizer, whole)
-        numbers = {
-            **loss_means([whole.loss]),
-            "optimizer/grad_norm": applied.grad_norm,
-            "optimizer/learning_rate": applied.learning_rate,
-            SKIPPED: applied.skipped,
-            **_sizes(model, [task.tokens_of(batch) for batch in batches], len(rows)),
-        }
-        num_targets = int(numbers["data/target_tokens"])
-        counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets)
-        state = TrainState(applied.weights, applied.optimizer, state.best, counters)
-        if evaluation and evaluation.due(done + 1, config.num_steps):
-            state, found = evaluation.run(state)
-            numbers |= found
-        return state, numbers
-
-    def show(done: int) -> Iterable[str]:
-        return map(task.show, rows_of(done))
-
+    steps = _Steps(config, model, task, rule, evaluation, cluster)
     keep_best = config.evaluate is not None and config.evaluate.keep == "best"
     return train(
         context,
@@ -100,10 +73,60 @@ def fit(
         rule=rule,
         num_steps=config.num_steps,
         save_every_steps=config.save_every_steps,
-        step=step,
-        show=show,
+        step=steps.run,
+        show=steps.show,
         finished=evaluation.finished if evaluation else lambda _: False,
     )
+
+
+class _Steps(Generic[BatchT]):
+    """The steps of a run: each is one update, and sometimes an evaluation after it."""
+
+    def __init__(
+        self,
+        config: SupervisedConfig,
+        model: LoadedModel,
+        task: Task[BatchT],
+        rule: UpdateRule,
+        evaluation: Evaluation[BatchT] | None,
+        cluster: Cluster,
+    ) -> None:
+        self._config = config
+        self._model = model
+        self._task = task
+        self._evaluation = evaluation
+        self._cluster = cluster
+        self._gradient = make_gradient(task.loss, cluster)
+        self._update = make_update(rule, cluster)
+
+    def run(self, done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        """From the number of steps done and the state to the next state and what the step says of itself."""
+        rows, task, base = self._rows(done), self._task, self._model.frozen.base
+        batches = task.complete(state.weights, rows, done, task.batches(rows, done))
+        parts = (self._gradient(state.weights, base, divide_rows(self._cluster, batch)) for batch in batches)
+        whole = reduce(add_gradients, parts)
+        applied = self._update(state.weights, state.optimizer, whole)
+        numbers = {
+            **loss_means([whole.loss]),
+            "optimizer/grad_norm": applied.grad_norm,
+            "optimizer/learning_rate": applied.learning_rate,
+            SKIPPED: applied.skipped,
+            **_sizes(self._model, [task.tokens_of(batch) for batch in batches], len(rows)),
+        }
+        num_targets = int(numbers["data/target_tokens"])
+        counters = advance(state.counters, updates=1, rows=len(rows), tokens=num_targets)
+        state = TrainState(applied.weights, applied.optimizer, state.best, counters)
+        if self._evaluation and self._evaluation.due(done + 1, self._config.num_steps):
+            state, found = self._evaluation.run(state)
+            numbers |= found
+        return state, numbers
+
+    def show(self, done: int) -> Iterable[str]:
+        """The rows of the step after so many, in words."""
+        return map(self._task.show, self._rows(done))
+
+    def _rows(self, done: int) -> list[int]:
+        return batch_rows(self._task.num_rows, self._config.batch_size, self._config.seed, done)
 
 
 def write_trained(

@@ -1,6 +1,7 @@
 """The loop: what it records, saves and resumes, with a loss that takes no time."""
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,6 +126,19 @@ def test_every_step_is_recorded_once_in_order_with_its_own_numbers(tmp_path: Pat
     np.testing.assert_allclose(work, 1e6, rtol=1e-5)
     assert row["throughput/memory_gib"] > 0
     assert {TOKENS, FLOPS}.isdisjoint(row)
+
+
+def test_the_times_of_steps_are_their_own_also_where_a_step_waits_for_its_numbers(tmp_path: Path) -> None:
+    run, step = Run(tmp_path, save_every_steps=3), Run.step
+
+    def slow(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        time.sleep(0.1)
+        state, numbers = step(run, done, state)
+        return state, {name: float(value) for name, value in numbers.items()}
+
+    run.step = slow
+    run.attempt()
+    assert all(row.numbers["throughput/step_seconds"] > 0.1 for row in run.trial.metrics())
 
 
 def test_the_first_recorded_loss_is_that_of_the_start(tmp_path: Path) -> None:

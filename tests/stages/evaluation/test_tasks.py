@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored_rows
+from stage_trial import TINY, StageTrial, Trained, coin_rows, external, stored, stored_rows
 
 from stages.contract import ARTIFACT_FILE, ReportArtifact, StageInput
 from stages.engine.data.records import ChatRow, Message, PreferenceRow, Record, TextRow
+from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.rollout.config import SamplingConfig
+from stages.engine.training.config import AdamWConfig
 from stages.errors import UserError
 from stages.evaluation import win_rate
 from stages.evaluation.config import (
@@ -21,6 +23,7 @@ from stages.evaluation.config import (
     WinRateTask,
 )
 from stages.evaluation.report import SAMPLES_FILE
+from stages.reward_model.config import RewardModelConfig
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -129,3 +132,39 @@ def test_a_model_that_is_missing_or_not_read_is_named(
     sampling = SAMPLING if isinstance(task, WinRateTask) else None
     with pytest.raises(UserError, match=message):
         evaluate(trained, task, coin_rows(1, str), inputs=dict.fromkeys(inputs, external(TINY)), sampling=sampling)
+
+
+@pytest.fixture(scope="module")
+def reward_model(trained: Trained) -> StageInput:
+    """It learnt that replies which end in `1` are the better ones."""
+    pairs = [
+        PreferenceRow(id=f"r{n}", messages=ASK, chosen=say(f"{n % 9} 1"), rejected=say(f"{n % 9} 0")) for n in range(16)
+    ]
+    config = RewardModelConfig(
+        model=TrainedModelConfig(lora=LoraConfig(rank=4, alpha=8)),
+        optimizer=AdamWConfig(learning_rate=1e-2),
+        num_steps=12,
+        batch_size=8,
+        seed=1,
+        train_micro_batch=4,
+    )
+    inputs = {"model": external(TINY), "dataset": stored_rows(trained.folder, pairs)}
+    trial = StageTrial(trained.folder, "reward_model", config, inputs)
+    return stored(trained.folder, trial.run().output_dir("checkpoint"))
+
+
+def test_a_reward_model_prefers_what_it_learnt_to_prefer(trained: Trained, reward_model: StageInput) -> None:
+    task = PreferenceTask(kind="preference", by="rewards")
+    pairs = [PreferenceRow(id="x", messages=ASK, chosen=say("3 1"), rejected=say("3 0"))]
+    report, samples = evaluate(trained, task, pairs, model=reward_model)
+    assert report.metrics["accuracy"] == 1.0
+    assert samples[0]["margin"] > 0
+
+
+def test_a_reward_model_decides_who_wins(trained: Trained, reward_model: StageInput) -> None:
+    task = WinRateTask(kind="win_rate", by="rewards")
+    rows = coin_rows(4, lambda _: "3 0")
+    report, samples = evaluate(trained, task, rows, inputs={"reward_model": reward_model}, sampling=SAMPLING)
+    assert [s["win_rate"] for s in samples] == [float(s["reward"] > s["other_reward"]) for s in samples]
+    assert report.metrics["win_rate"] == pytest.approx(np.mean([s["win_rate"] for s in samples]))
+    assert {s["other"] for s in samples} == {"3 0"}

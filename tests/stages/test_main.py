@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -55,7 +56,7 @@ def result_of(folder: Path) -> StageResult:
 def test_a_stage_runs_by_hand_and_says_how_far_it_is(tmp_path: Path) -> None:
     ended = run_stage(write_request(tmp_path))
     assert ended.returncode == 0, ended.stderr
-    assert "step 12 of 12" in ended.stderr
+    assert re.search(r"step (\d+) of \1 ", ended.stderr)
     result = result_of(tmp_path)
     assert result.outcome == "done"
     assert {file.path for file in result.outputs["train"]} == {"artifact.json", "data.jsonl"}

@@ -119,7 +119,7 @@ def test_on_policy_the_sampler_and_the_trainer_agree_and_nothing_is_clipped(trai
 def test_steps_whose_groups_are_all_tied_change_nothing_and_say_so(trained: Trained) -> None:
     tied = Done(make_trial(trained, answer="777", num_steps=2))
     assert tied.adapter == (trained.outputs["checkpoint"] / ADAPTER_FILE).read_bytes()
-    assert tied.counters == {"step": 2, "updates": 0, "rows": 2 * PROMPTS, "tokens": 0}
+    assert tied.counters == {"step": 2, "updates": 0, "rows": 2 * PROMPTS, "tokens": 0, "skipped_updates": 0}
     for name, value in (("reward/mean", 0.0), ("rollout/mixed_groups", 0.0), ("optimizer/updates", 0.0)):
         assert column(tied.rows, name) == [value, value]
     assert column(tied.rows, "loss/total") == []

@@ -51,7 +51,7 @@ def test_loss_and_gradient_in_short_are_near_those_in_full_and_gradients_are_ful
     full, short = (load(tmp_path, precision, lora) for precision in ("float32", "bfloat16"))
     start = {name: value + 0.05 for name, value in full.adapter.items()} if lora else full.adapter
     (expected, by_full), (found, by_short) = (
-        jax.value_and_grad(lambda weights, model=model: loss(model, weights))(start) for model in (full, short)
+        jax.jit(jax.value_and_grad(lambda weights, model=model: loss(model, weights)))(start) for model in (full, short)
     )
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=2e-2)
@@ -81,6 +81,7 @@ def test_layers_multiply_in_short_and_a_base_is_kept_so(
     assert all(leaf.dtype == jnp.bfloat16 for leaf in floats)
 
 
+@pytest.mark.slow
 def test_a_stage_trains_in_short_and_writes_in_full(tmp_path: Path) -> None:
     losses = {}
     for precision in ("float32", "bfloat16"):

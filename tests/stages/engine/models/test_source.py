@@ -128,7 +128,7 @@ def test_an_adapter_is_used_over_its_base_quantised_as_it_was_in_training(
 ) -> None:
     content = tmp_path / "checkpoint"
     content.mkdir()
-    write_model(content, tiny.base, moved, adapted(NF4))
+    write_model(content, tiny, moved, adapted(NF4))
     checkpoint = stored(tmp_path, content)
     trained = load_trained_model(open_model(trial(tmp_path, external(TINY)).context()), adapted(NF4), seed=1)
     name = "blocks.mlp.up_proj.kernel.array.qvalue"
@@ -148,7 +148,7 @@ def test_an_adapter_is_used_over_its_base_quantised_as_it_was_in_training(
 def test_the_artifact_of_an_earlier_release_is_read(tmp_path: Path, tiny: LoadedModel, moved: Weights) -> None:
     content = tmp_path / "checkpoint"
     content.mkdir()
-    write_model(content, tiny.base, moved, adapted())
+    write_model(content, tiny, moved, adapted())
     artifact = json.loads((content / ARTIFACT_FILE).read_text())
     del artifact["adapter"]["scaling"], artifact["adapter"]["quantization"]
     (content / ARTIFACT_FILE).write_text(json.dumps(artifact))
@@ -197,7 +197,7 @@ def test_an_adapter_over_a_whole_model_of_the_store_finds_that_model_again(tmp_p
     assert isinstance(model.base, StoredBase)
     content = tmp_path / "over"
     content.mkdir()
-    write_model(content, model.base, moved, adapted())
+    write_model(content, model, moved, adapted())
 
     second = trial(tmp_path, stored(tmp_path, content))
     with pytest.raises(UserError, match="is not in the store any more"):

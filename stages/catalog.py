@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from stages.contract import Artifact, DatasetArtifact, ModelArtifact, ReportArtifact, StageConfigBase
 from stages.distillation.config import DistillationConfig
+from stages.dpo.config import DpoConfig
 from stages.evaluation.config import EvaluationConfig
 from stages.export.config import ExportConfig
 from stages.grpo.config import GrpoConfig
@@ -57,6 +58,15 @@ STAGES: Mapping[str, Stage] = {
         module="stages.sft.run",
         inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
         optional_inputs={"validation": DatasetArtifact},
+        outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
+        multi_process=True,
+    ),
+    "dpo": Stage(
+        config=DpoConfig,
+        version=1,
+        module="stages.dpo.run",
+        inputs={"model": ModelArtifact, "dataset": DatasetArtifact},
+        optional_inputs={"validation": DatasetArtifact, "reference": ModelArtifact},
         outputs={"checkpoint": ModelArtifact, "report": ReportArtifact},
         multi_process=True,
     ),

@@ -32,6 +32,15 @@ class UpdateConfig(Strict):
     max_skipped_updates: Annotated[int, Field(ge=0)] = Added(3)
     """Updates of a run that may be skipped because loss or gradient is no finite number; one more ends it."""
 
+    @staticmethod
+    def kind_of(given: object) -> str:
+        """Which optimizer settings are meant for: those that name none are AdamW's."""
+        match given:
+            case {"kind": str(kind)} | UpdateConfig(kind=kind):
+                return kind
+            case _:
+                return "adamw"
+
 
 class AdamWConfig(UpdateConfig):
     """AdamW (arXiv 1711.05101)."""
@@ -103,7 +112,7 @@ OptimizerConfig = Annotated[
     | Annotated[LionConfig, Tag("lion")]
     | Annotated[MuonConfig, Tag("muon")]
     | Annotated[SgdConfig, Tag("sgd")],
-    Discriminator(lambda given: given.get("kind", "adamw") if isinstance(given, dict) else given.kind),
+    Discriminator(UpdateConfig.kind_of),
 ]
 """An optimizer and its settings, which are those of AdamW where they name none."""
 

@@ -1,11 +1,13 @@
 """Keys: fixed for fixed payloads, the same in every process, and moved by exactly the settings that matter."""
 
 import json
+import operator
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Literal, cast, get_args, get_origin
 
@@ -201,9 +203,10 @@ def other_values(config: StageConfigBase, leaf: str) -> Iterator[StageConfigBase
         candidates = [value * 2, value + 1, value + 2, value / 2, value / 2 + 0.25, value // 2, *candidates]
     if isinstance(value, bool):
         candidates = [not value]
-    if isinstance(value, tuple):
-        candidates = [list(value[:-1]), [*value, "other"], [*value, 1]]
     plain = json.loads(config.model_dump_json())
+    if isinstance(value, tuple):
+        items = reduce(operator.getitem, [*parents, last], plain)
+        candidates = [items[:-1], [*items, "other"], [*items, 1], items[::-1]]
     for candidate in candidates:
         inner = plain
         for part in parents:

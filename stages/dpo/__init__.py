@@ -1,0 +1,1 @@
+"""Learning from preferences: DPO and its family."""

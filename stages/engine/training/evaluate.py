@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import reduce
 from typing import Generic
 
 import jax
@@ -14,7 +15,7 @@ from stages.engine.cluster.programs import compiled
 from stages.engine.models.transformer import Cells
 from stages.engine.training.config import EvaluateConfig
 from stages.engine.training.state import Best, TrainState, evaluated_weights
-from stages.engine.training.step import BatchT, loss_means
+from stages.engine.training.step import BatchT, add_losses, loss_means
 from stages.engine.training.task import Task
 from stages.errors import UserError
 
@@ -57,12 +58,12 @@ class Evaluation(Generic[BatchT]):
         chunks = (range(start, min(start + size, task.num_rows)) for start in range(0, task.num_rows, size))
         completed = (task.complete(weights, chunk, None, task.batches(chunk, None)) for chunk in chunks)
         batches = (divide_rows(self._cluster, batch) for batches in completed for batch in batches)
-        means = loss_means([self._loss(weights, self._base, batch) for batch in batches])
+        means = loss_means([reduce(add_losses, (self._loss(weights, self._base, batch) for batch in batches))])
         # What happens next depends on it, so this waits for the devices.
         loss = float(means["loss/total"])
         if not math.isfinite(loss):
             raise UserError(f"step {state.counters.step}: the loss on `validation` is {loss}: look at the steps before")
-        found = {f"validation/{name.partition('/')[2]}": value for name, value in means.items()}
+        found = {f"validation/{name.removeprefix('loss/')}": value for name, value in means.items()}
         return state._replace(best=self._compare(state, loss)), found
 
     def finished(self, state: TrainState) -> bool:

@@ -137,7 +137,11 @@ def train(
     with closing(ProgressWriter(context.progress)) as writer:
         ended = done == num_steps or finished(state)
         while not ended:
-            state, numbers = step(done, state)
+            try:
+                state, numbers = step(done, state)
+            except UserError:
+                recorder.flush()
+                raise
             done += 1
             recorder.add(done, numbers)
             stopping = stops.wished(context.should_stop())

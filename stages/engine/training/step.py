@@ -85,35 +85,36 @@ def make_gradient(
     return compiled(cluster, gradient)
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=0)
 def add_gradients(first: Gradient, second: Gradient) -> Gradient:
-    """Sums of two parts of a batch."""
+    """Sums of two parts of a batch; the first is overwritten."""
     return jax.tree.map(jnp.add, first, second)
 
 
 def make_update(rule: UpdateRule, cluster: Cluster = ALONE) -> Callable[[Weights, OptimizerState, Gradient], Applied]:
     """A compiled function that divides a gradient by its denominator and applies it.
 
-    Where loss or gradient is no finite number, weights and moments stay, and the update counts as skipped. Weights and
-    optimizer state are overwritten. The devices of a cluster share the work as they share the optimizer's state; the
-    norm is that of one device.
+    Where loss or gradient is no finite number, weights and moments stay, and the update counts as skipped. They stay
+    too where the denominator is 0: there was nothing to learn. Weights and optimizer state are overwritten. The devices
+    of a cluster share the work as they share the optimizer's state; the norm is that of one device.
     """
 
     def update(weights: Weights, state: OptimizerState, gradient: Gradient) -> Applied:
-        averaged = keep_weights(cluster, jax.tree.map(lambda g: g / gradient.loss.denominator, gradient.weights))
+        denominator = _divisor(gradient.loss)
+        averaged = keep_weights(cluster, jax.tree.map(lambda g: g / denominator, gradient.weights))
         norm = optax.tree.norm(averaged)
         finite = jnp.isfinite(norm) & jnp.isfinite(gradient.loss.total)
         changes, moments = rule.transform.update(averaged, state.moments, weights)
         moved = jax.tree.map(jnp.add, weights, changes)
         average = _averaged(state.average, moved, rule.ema_decay)
         old, new = (weights, state.moments, state.average), (moved, moments, average)
-        moved, moments, average = jax.tree.map(partial(jnp.where, finite), new, old)
-        step = finite.astype(jnp.int32)
+        applied = finite & (gradient.loss.denominator > 0)
+        moved, moments, average = jax.tree.map(partial(jnp.where, applied), new, old)
         after = OptimizerState(
             keep_moments(cluster, moments),
             keep_weights(cluster, average),
-            state.applied + step,
-            state.skipped + 1 - step,
+            state.applied + applied.astype(jnp.int32),
+            state.skipped + (~finite).astype(jnp.int32),
         )
         rate, skipped = jnp.asarray(rule.schedule(state.applied)), after.skipped.astype(jnp.float32)
         return Applied(keep_weights(cluster, moved), after, norm, rate, skipped)
@@ -121,12 +122,23 @@ def make_update(rule: UpdateRule, cluster: Cluster = ALONE) -> Callable[[Weights
     return jax.jit(update, donate_argnums=(0, 1))
 
 
+def _divisor(loss: Loss) -> Float[Array, ""]:
+    """What sums are divided by; sums over nothing are 0, and so are their means."""
+    return jnp.where(loss.denominator > 0, loss.denominator, 1.0)
+
+
 def _averaged(average: Weights, weights: Weights, decay: float | None) -> Weights:
     return jax.tree.map(lambda mean, new: decay * mean + (1 - decay) * new, average, weights) if decay else {}
+
+
+@jax.jit
+def add_losses(first: Loss, second: Loss) -> Loss:
+    """Sums of two parts of a batch."""
+    return jax.tree.map(jnp.add, first, second)
 
 
 @jax.jit
 def loss_means(losses: list[Loss]) -> dict[str, Float[Array, ""]]:
     """The loss as `loss/total` and its further sums by name, each over the denominator of all parts together."""
     whole = reduce(lambda first, second: jax.tree.map(jnp.add, first, second), losses)
-    return {name: total / whole.denominator for name, total in {"loss/total": whole.total, **whole.sums}.items()}
+    return {name: total / _divisor(whole) for name, total in {"loss/total": whole.total, **whole.sums}.items()}

@@ -89,6 +89,7 @@ def test_a_whole_reference_keeps_its_type_and_an_embedded_one_makes_text(load: L
     embedded = {"source: rows.jsonl": 'source: "rows-${params.seed}.jsonl"'}
     config = stage(load(replace=embedded), "data").config
     assert isinstance(config, PrepareConfig)
+    assert isinstance(config.source, str)
     assert config.source.endswith("/rows-7.jsonl")
     assert config.seed == 7
 

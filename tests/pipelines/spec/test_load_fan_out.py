@@ -95,6 +95,7 @@ def test_values_of_the_other_stages_cell_may_stand_in_settings(load: Load) -> No
     node = load(replace=SWEEP | each).nodes[f"eval_sft[{FIRST}]"]
     assert isinstance(node, StageNode)
     assert isinstance(node.config, EvaluationConfig)
+    assert node.config.sampling is not None
     assert node.config.sampling.max_response_tokens == 4
 
 

@@ -114,8 +114,10 @@ def test_the_policy_starts_as_its_reference_and_comes_to_prefer_what_is_chosen(l
 def test_an_evaluation_measures_the_same_on_other_rows(learned: Finished) -> None:
     rows = numbers_of(learned[0])
     assert [step for step, row in enumerate(rows, start=1) if "validation/total" in row] == [4, 8]
-    assert {name.partition("/")[2] for name in rows[-1] if name.startswith("validation/")} >= {"total", "accuracy"}
-    assert rows[-1]["validation/accuracy"] == 1.0
+    assert rows[-1].keys() >= {
+        f"validation/{name}/{side}" for name in ("rewards", "logps") for side in ("chosen", "rejected")
+    }
+    assert rows[-1]["validation/rewards/accuracy"] == 1.0
     assert rows[-1]["validation/total"] < rows[3]["validation/total"] < np.log(2)
 
 

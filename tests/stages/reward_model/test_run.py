@@ -84,8 +84,8 @@ def test_the_report_has_accuracy_and_calibration_on_pairs_that_were_not_learnt(
     trial: StageTrial, trained: RunContext
 ) -> None:
     report, last = report_of(trained), learned(trial)[-1][1]
-    assert report.metrics["accuracy"] == last["validation/accuracy"] == 1
-    np.testing.assert_allclose(report.metrics["mean_margin"], last["validation/margin"], rtol=1e-4)
+    assert report.metrics["accuracy"] == last["validation/rewards/accuracy"] == 1
+    np.testing.assert_allclose(report.metrics["mean_margin"], last["validation/rewards/margin"], rtol=1e-4)
     assert report.samples_file is not None
     lines = (trained.output_dir("report") / report.samples_file).read_text().splitlines()
     samples = [json.loads(line) for line in lines]

@@ -59,7 +59,7 @@ def test_of_all_weights_a_whole_model_with_its_head_is_written_and_trained_furth
     trial = make_trial(tmp_path, make_pairs, config)
     folder = trial.run().output_dir("checkpoint")
     last = trial.metrics()[-1].numbers
-    assert last["validation/accuracy"] == 1
+    assert last["validation/rewards/accuracy"] == 1
     artifact = ModelArtifact.model_validate_json((folder / ARTIFACT_FILE).read_text())
     assert (artifact.whole, artifact.head) == (True, None)
     tensors = load_file(folder / "model.safetensors")
@@ -81,8 +81,8 @@ def test_an_adapter_is_trained_further_with_its_head(tmp_path: Path, make_pairs:
     further = StageTrial(tmp_path, "reward_model", CONFIG.model_copy(update={"num_steps": 1, "seed": 9}), inputs)
     further.run()
     before, after = (trial.metrics()[at].numbers for trial, at in ((first, -1), (further, 0)))
-    assert after["rewards/accuracy"] == before["validation/accuracy"] == 1
-    assert after["rewards/margin"] > before["validation/margin"] / 2
+    assert after["rewards/accuracy"] == before["validation/rewards/accuracy"] == 1
+    assert after["rewards/margin"] > before["validation/rewards/margin"] / 2
 
 
 def test_a_run_resumed_on_other_devices_gives_the_model_and_the_report_of_one(

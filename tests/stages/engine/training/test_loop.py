@@ -292,3 +292,17 @@ def test_one_skipped_step_too_many_ends_the_run_with_its_rows_kept_also_when_it_
     with pytest.raises(UserError, match=r"step 5: loss or gradient is NaN .* kept in .*/kept/skipped-000005.jsonl"):
         run.attempt()
     assert run.trial.store.get(f"{run.trial.paths.attempts}/000002-trial/kept/skipped-000005.jsonl") is not None
+
+
+def test_a_fault_within_a_step_loses_no_numbers_of_the_steps_before(tmp_path: Path) -> None:
+    run, step = Run(tmp_path), Run.step
+
+    def fail(done: int, state: TrainState) -> tuple[TrainState, Numbers]:
+        if done == 3:
+            raise UserError("the loss on `validation` is nan")
+        return step(run, done, state)
+
+    run.step = fail
+    with pytest.raises(UserError, match="validation"):
+        run.attempt()
+    assert [row.step for row in run.trial.metrics()] == [1, 2, 3]

@@ -107,6 +107,15 @@ def test_an_update_that_is_no_finite_number_leaves_weights_moments_and_mean_as_t
     np.testing.assert_allclose([with_bad.learning_rate, without.learning_rate], 0.05, rtol=1e-6)
 
 
+def test_an_update_with_nothing_to_learn_from_moves_nothing_and_is_no_fault() -> None:
+    empty = gradient(WEIGHTS, BASE, Points(POINTS.x, jnp.zeros(4)))
+    applied = apply(rule_of(optax.adam(0.1), ema_decay=0.9), empty)
+    np.testing.assert_array_equal(applied.weights["w"], WEIGHTS["w"])
+    assert (int(applied.optimizer.applied), int(applied.optimizer.skipped)) == (0, 0)
+    assert float(applied.grad_norm) == 0.0
+    assert float(loss_means([empty.loss])["loss/total"]) == 0.0
+
+
 def test_the_mean_of_weights_follows_them_by_its_decay() -> None:
     summed = gradient(WEIGHTS, BASE, POINTS)
     one, two = (apply(rule_of(optax.sgd(0.1), ema_decay=0.75), *[summed] * n) for n in (1, 2))

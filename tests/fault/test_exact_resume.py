@@ -21,6 +21,7 @@ from stage_trial import TINY, StageTrial, coin_rows, external, stored_rows
 
 from stages.contract import RESULT_FILE, Beat, StageResult
 from stages.distillation.config import DistillationConfig, JsdConfig, OnPolicyConfig
+from stages.dpo.config import CombinationLossConfig, DpoConfig, DpoLossConfig, KtoLossConfig, WeightedLossConfig
 from stages.engine.data.records import Message, PreferenceRow
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.rollout.config import SamplingConfig
@@ -54,12 +55,40 @@ def sft(folder: Path) -> StageTrial:
     return StageTrial(folder, "sft", config, inputs)
 
 
-def reward_model(folder: Path) -> StageTrial:
-    def pair(n: int) -> PreferenceRow:
-        better, worse = (Message(role="assistant", content=letter * (1 + n % 5)) for letter in "ab")
-        prompt = Message(role="user", content=f"{n}?")
-        return PreferenceRow(id=f"pair-{n}", messages=(prompt,), chosen=(better,), rejected=(worse,), margin=n / 20)
+def pair(n: int) -> PreferenceRow:
+    better, worse = (Message(role="assistant", content=letter * (1 + n % 5)) for letter in "ab")
+    prompt = Message(role="user", content=f"{n}?")
+    return PreferenceRow(id=f"pair-{n}", messages=(prompt,), chosen=(better,), rejected=(worse,), margin=n / 20)
 
+
+def dpo(folder: Path) -> StageTrial:
+    """The baseline of KTO is estimated in each update, and the reference is run before the first."""
+    terms = (
+        WeightedLossConfig(weight=1.0, loss=DpoLossConfig(kind="dpo")),
+        WeightedLossConfig(weight=0.5, loss=KtoLossConfig(kind="kto")),
+    )
+    config = DpoConfig(
+        model=MODEL,
+        optimizer=OPTIMIZER,
+        num_steps=NUM_STEPS,
+        batch_size=4,
+        loss=CombinationLossConfig(kind="combination", terms=terms),
+        evaluate=EvaluateConfig(every_steps=5, keep="best"),
+        adapter_dropout=0.1,
+        seed=3,
+        reference_logprobs="precomputed",
+        train_micro_batch=2,
+        save_every_steps=2,
+    )
+    inputs = {
+        "model": external(TINY),
+        "dataset": stored_rows(folder, [pair(n) for n in range(17)]),
+        "validation": stored_rows(folder, [pair(n) for n in range(20, 25)]),
+    }
+    return StageTrial(folder, "dpo", config, inputs)
+
+
+def reward_model(folder: Path) -> StageTrial:
     config = RewardModelConfig(
         model=MODEL,
         optimizer=OPTIMIZER,
@@ -108,6 +137,7 @@ def distillation(folder: Path) -> StageTrial:
 
 STAGES: Mapping[str, Callable[[Path], StageTrial]] = {
     "sft": sft,
+    "dpo": dpo,
     "reward_model": reward_model,
     "distillation": distillation,
 }

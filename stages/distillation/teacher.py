@@ -118,7 +118,7 @@ def load_teacher(opened: OpenedModel, temperature: float, cluster: Cluster, stud
     """
     loaded = load_model(opened, cluster)
     graph, base = loaded.frozen
-    adapter = place_weights(cluster, loaded.adapter)
+    adapter = place_weights(cluster, loaded.trained)
 
     def read(adapter: Weights, base: Cells, batch: Batch) -> Float[Array, "B R D"]:
         return constrain(outputs_at_targets(bind(graph, adapter, base), batch).hidden, "rows", None, None)

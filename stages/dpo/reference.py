@@ -73,10 +73,10 @@ class Comparison:
     @cached_property
     def _reference(self) -> Reference:
         if self.other is None:
-            return Reference(self.score, place_weights(self.cluster, self.policy.adapter))
+            return Reference(self.score, place_weights(self.cluster, self.policy.trained))
         loaded = load_model(self.other, self.cluster)
         score = make_response_scorer(loaded.frozen, self.group_size, self.cluster)
-        return Reference(score, place_weights(self.cluster, loaded.adapter))
+        return Reference(score, place_weights(self.cluster, loaded.trained))
 
     def _identity(self) -> str:
         """Says which weights the reference has: the input's content, and how its base is kept."""

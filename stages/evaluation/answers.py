@@ -98,7 +98,7 @@ class AnswerBook:
                 self.save()
                 raise PreemptedError(f"stopped after {len(found)} of {len(prompts)} answers; they are saved")
             here = range(len(found), min(len(found) + at_once, len(prompts)))
-            responses = sample_together(sampler, model.adapter, [prompts[row] for row in here], here, step=0)
+            responses = sample_together(sampler, model.trained, [prompts[row] for row in here], here, step=0)
             for tokens, ended in zip(responses.tokens, responses.ended, strict=True):
                 found.append(tuple(Answer(tokens=ids, ended=bool(end)) for ids, end in zip(tokens, ended, strict=True)))
             num_tokens = sum(len(answer.tokens) for answers in found[before:] for answer in answers)

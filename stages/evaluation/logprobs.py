@@ -33,7 +33,7 @@ def response_logprobs(
         beat: told how many groups are done.
     """
     score = make_scorer(model.frozen, 1.0, cluster)
-    adapter, num_rows = place_weights(cluster, model.adapter), micro_batch * cluster.num_row_shares
+    adapter, num_rows = place_weights(cluster, model.trained), micro_batch * cluster.num_row_shares
     found: dict[int, Float64[np.ndarray, " G"]] = {}
     for width, members in _by_width(groups):
         longest = max(len(response) for number in members for response in groups[number].responses)

@@ -62,7 +62,7 @@ def _logprobs(
 def _rewards(opened: OpenedModel, pairs: Preferences, config: EvaluationConfig, cluster: Cluster) -> Scores:
     model = load_model(opened, cluster)
     scorer = RewardScorer(
-        model.frozen, model.adapter, group_size=2, micro_batch=config.rollout_micro_batch, cluster=cluster
+        model.frozen, model.trained, group_size=2, micro_batch=config.rollout_micro_batch, cluster=cluster
     )
     return np.stack(scorer.score(pairs.groups)).astype(np.float64)
 

@@ -109,7 +109,7 @@ def _rewarded(duels: Sequence[Duel], opened: OpenedModel, config: EvaluationConf
     cluster = all_devices()
     model = load_model(opened, cluster)
     scorer = RewardScorer(
-        model.frozen, model.adapter, group_size=2, micro_batch=config.rollout_micro_batch, cluster=cluster
+        model.frozen, model.trained, group_size=2, micro_batch=config.rollout_micro_batch, cluster=cluster
     )
     samples: list[Sample] = []
     for duel, rewards in zip(duels, scorer.score(groups), strict=True):

@@ -34,7 +34,7 @@ def _weights(
 ) -> Iterator[tuple[str, Float[np.ndarray, "..."]]]:
     adapter = model.opened.artifact.adapter
     quantization = None if adapter is None else adapter.quantization
-    trained, head = part_head(model.adapter)
+    trained, head = part_head(model.trained)
     total = len(model.opened.checkpoint.pieces) + len(head)
     merged = merged_weights(model.frozen, trained, model.lora, quantization)
     for done, (path, weight) in enumerate(chain(merged, head.items())):

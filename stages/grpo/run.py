@@ -51,7 +51,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
     rule = make_rule(config.optimizer, num_updates)
     learner = PolicyLearner(
         model.frozen,
-        model.adapter,
+        model.trained,
         _loss_settings(config),
         rule,
         layout=_layout_of(prompts, config, cluster),
@@ -82,7 +82,7 @@ def run(context: StageContext, config: GrpoConfig) -> None:
 
     end = train(
         context,
-        start_state(model.adapter, rule, config.seed, cluster),
+        start_state(model.trained, rule, config.seed, cluster),
         cluster=cluster,
         rule=rule,
         num_steps=config.num_steps,

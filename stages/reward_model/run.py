@@ -34,7 +34,7 @@ def run(context: StageContext, config: RewardModelConfig) -> None:
     cluster = all_devices(config.mesh)
     model = load_trained_model(opened, config.model, config.seed, cluster)
     head = {} if opened.rewards else fresh_head(opened.checkpoint.arch.width, config.seed)
-    model = replace(model, adapter=model.adapter | head)
+    model = replace(model, trained=model.trained | head)
     loss = make_reward_loss(
         model.frozen.graph,
         config.centering_coef,

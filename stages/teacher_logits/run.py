@@ -102,7 +102,7 @@ def _score(
 
 def _make_reader(config: TeacherLogitsConfig, teacher: LoadedModel, cluster: Cluster) -> Callable[[Batch], TopTokens]:
     graph, base = teacher.frozen
-    adapter, num_ids = place_weights(cluster, teacher.adapter), teacher.opened.tokenizer.num_ids
+    adapter, num_ids = place_weights(cluster, teacher.trained), teacher.opened.tokenizer.num_ids
 
     def read(adapter: Weights, base: Cells, batch: Batch) -> TopTokens:
         outputs = outputs_at_targets(bind(graph, adapter, base), batch, config.temperature)

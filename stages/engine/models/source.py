@@ -26,14 +26,14 @@ class LoadedModel:
     Attributes:
         opened: what it is made of.
         frozen: structure and base weights.
-        adapter: its trained part: an adapter, all weights, or nothing of a bare base that nothing is trained on. That
+        trained: its trained part: an adapter, all weights, or nothing of a bare base that nothing is trained on. That
             of a reward model has its head too.
         lora: settings of the adapter, if there is one.
     """
 
     opened: OpenedModel
     frozen: Frozen
-    adapter: Weights
+    trained: Weights
     lora: LoraConfig | None
 
     @property

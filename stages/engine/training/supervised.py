@@ -68,7 +68,7 @@ def fit(
     keep_best = config.evaluate is not None and config.evaluate.keep == "best"
     return train(
         context,
-        start_state(model.adapter, rule, config.seed, cluster, keep_best=keep_best),
+        start_state(model.trained, rule, config.seed, cluster, keep_best=keep_best),
         cluster=cluster,
         rule=rule,
         num_steps=config.num_steps,

@@ -31,8 +31,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 @pytest.fixture(scope="session")
 def moved(tiny: LoadedModel) -> Weights:
     """Weights of the tiny model's adapter as after training: no part is zero."""
-    keys = jax.random.split(jax.random.key(5), len(tiny.adapter))
+    keys = jax.random.split(jax.random.key(5), len(tiny.trained))
     return {
         name: value + 0.05 * jax.random.normal(key, value.shape)
-        for key, (name, value) in zip(keys, tiny.adapter.items(), strict=True)
+        for key, (name, value) in zip(keys, tiny.trained.items(), strict=True)
     }

@@ -89,7 +89,7 @@ def make_policy(folder: Path, family: str, lora: LoraConfig, quantization: Quant
     settings = TrainedModelConfig(lora=lora, quantization=quantization)
     fresh = load_trained_model(open_model(trial(folder, external(base), WHOLE).context()), settings, seed=1)
     random = np.random.Generator(np.random.Philox(2))
-    adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
+    adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.trained.items()}
     checkpoint.mkdir()
     write_model(checkpoint, fresh, adapter, settings)
     given = stored(folder, checkpoint)
@@ -112,7 +112,7 @@ def own_logits(of: StageTrial) -> Callable[[Sequence[int]], np.ndarray]:
 
     def logits(ids: Sequence[int]) -> np.ndarray:
         padded = jnp.array([[*ids, *[0] * (LENGTH - len(ids))]])
-        return np.asarray(run(model.adapter, model.frozen.base, padded))[: len(ids)]
+        return np.asarray(run(model.trained, model.frozen.base, padded))[: len(ids)]
 
     return logits
 

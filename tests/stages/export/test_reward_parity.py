@@ -70,7 +70,7 @@ def make_peer(family: str, folder: Path, kind: str) -> Any:
 
 def own_rewards(folder: Path, model: StageInput) -> np.ndarray:
     loaded = load_model(open_model(trial(folder, model, WHOLE).context(), reward_head="required"))
-    return np.concatenate(RewardScorer(loaded.frozen, loaded.adapter, group_size=2, micro_batch=2).score(GROUPS))
+    return np.concatenate(RewardScorer(loaded.frozen, loaded.trained, group_size=2, micro_batch=2).score(GROUPS))
 
 
 def rewards_of_peer(peer: Any) -> np.ndarray:
@@ -98,7 +98,7 @@ def trained(folder: Path, base: Path) -> StageInput:
     """A reward model over a base: random adapter and head, as the output of a stage."""
     fresh = load_trained_model(open_model(trial(folder, external(base), WHOLE).context()), ADAPTED, seed=1)
     random = np.random.Generator(np.random.Philox(2))
-    adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.adapter.items()}
+    adapter = {name: jnp.asarray(random.normal(size=x.shape) * 0.2, jnp.float32) for name, x in fresh.trained.items()}
     content = folder / "checkpoint"
     content.mkdir()
     write_model(content, fresh, {**adapter, **fresh_head(SIZES["hidden_size"], 4)}, ADAPTED)

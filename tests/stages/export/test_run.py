@@ -144,12 +144,12 @@ def test_either_is_a_model_for_later_stages(trained: Trained, merged: Path, adap
         load_model(open_model(StageTrial(trained.folder, "evaluation", SCORING, {"model": given}).context()))
         for given in (stored(trained.folder, merged), stored(trained.folder, adapter), trained.model)
     )
-    assert (whole.opened.artifact.whole, whole.opened.artifact.base, whole.adapter) == (True, policy.base, {})
+    assert (whole.opened.artifact.whole, whole.opened.artifact.base, whole.trained) == (True, policy.base, {})
     written = load_file(merged / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
     weights = split(bind(whole.frozen.graph, {}, whole.frozen.base), nnx.Param)[1]
     assert np.array_equal(weights["blocks.mlp.up_proj.kernel"][1], written.T)
     assert over_its_base.opened.artifact == policy.opened.artifact
-    assert all(np.array_equal(over_its_base.adapter[name], policy.adapter[name]) for name in policy.adapter)
+    assert all(np.array_equal(over_its_base.trained[name], policy.trained[name]) for name in policy.trained)
 
 
 def test_a_bare_base_can_be_exported_whole_but_has_no_adapter_to_export(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_experts_are_read_into_few_bits_and_all_of_them_get_adapters_by_default(
         np.testing.assert_array_equal(base[f"{UP}.{part}"], value)
     assert {f"{UP}.{part}" for part in (QVALUE, SCALE)} <= base.keys()
     np.testing.assert_array_equal(base["blocks.mlp.router.kernel"], weights["blocks.mlp.router.kernel"])
-    assert model.adapter[f"{UP}_lora_a"].shape == (ARCH.num_layers, 4, ARCH.width, 8)
+    assert model.trained[f"{UP}_lora_a"].shape == (ARCH.num_layers, 4, ARCH.width, 8)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_a_fresh_adapter_leaves_every_bit_of_the_output_alone(tiny: LoadedModel)
     frozen, nothing = split(load_decoder(TINY))
     assert nothing == {}
     bare = jax.jit(lambda base: score_targets(bind(frozen.graph, {}, base), BATCH))(frozen.base)
-    np.testing.assert_array_equal(logprobs(tiny, tiny.adapter), bare)
+    np.testing.assert_array_equal(logprobs(tiny, tiny.trained), bare)
 
 
 def test_an_adapter_adds_its_scaled_product_to_the_weight(tiny: LoadedModel, moved: Weights) -> None:
@@ -60,7 +60,7 @@ def test_an_adapter_adds_its_scaled_product_to_the_weight(tiny: LoadedModel, mov
     nothing = jax.tree.map(jnp.zeros_like, moved)
     changed = logprobs(tiny, moved)
     np.testing.assert_allclose(changed, _logprobs(nothing, merged, tiny), atol=1e-5)
-    assert np.abs(changed - logprobs(tiny, tiny.adapter)).max() > 0.1
+    assert np.abs(changed - logprobs(tiny, tiny.trained)).max() > 0.1
 
 
 def test_only_the_targets_get_an_adapter_in_every_layer() -> None:
@@ -74,24 +74,24 @@ def test_only_the_targets_get_an_adapter_in_every_layer() -> None:
 
 
 def test_a_fresh_adapter_is_random_in_a_zero_in_b_and_differs_by_layer_and_key(tiny: LoadedModel) -> None:
-    for name, value in tiny.adapter.items():
+    for name, value in tiny.trained.items():
         if name.endswith("lora_b"):
             assert not value.any()
         else:
             bound = (6 / value.shape[1]) ** 0.5
             assert 0.9 * bound < jnp.abs(value).max() <= bound
             assert not np.array_equal(value[0], value[1])
-    q, k = (tiny.adapter[f"blocks.attention.{name}_proj.kernel_lora_a"] for name in "qk")
+    q, k = (tiny.trained[f"blocks.attention.{name}_proj.kernel_lora_a"] for name in "qk")
     assert not np.array_equal(q, k)
     other = adapter_of(LORA)["blocks.attention.q_proj.kernel_lora_a"]
     assert not np.array_equal(q, other)
 
 
 def test_two_adapters_share_one_base_without_a_trace(tiny: LoadedModel, moved: Weights) -> None:
-    first = logprobs(tiny, tiny.adapter)
+    first = logprobs(tiny, tiny.trained)
     second = logprobs(tiny, moved)
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(logprobs(tiny, tiny.adapter), first)
+    np.testing.assert_array_equal(logprobs(tiny, tiny.trained), first)
 
 
 def test_a_saved_adapter_is_loaded_bit_for_bit_and_equal_weights_are_equal_files(
@@ -174,7 +174,7 @@ def test_a_decoder_of_weights_by_name_is_the_one_that_they_were_taken_from(tiny:
     weights = split(load_decoder(TINY), nnx.Param)[1]
     model = adapted_decoder(load_decoder(TINY).arch, weights, LORA, seed=1)
     frozen, adapter = split(model)
-    assert all(np.array_equal(adapter[name], tiny.adapter[name]) for name in tiny.adapter)
+    assert all(np.array_equal(adapter[name], tiny.trained[name]) for name in tiny.trained)
     np.testing.assert_array_equal(logprobs(replace(tiny, frozen=frozen), moved), logprobs(tiny, moved))
 
 

@@ -49,13 +49,13 @@ def test_loss_and_gradient_in_short_are_near_those_in_full_and_gradients_are_ful
     tmp_path: Path, lora: LoraConfig | None
 ) -> None:
     full, short = (load(tmp_path, precision, lora) for precision in ("float32", "bfloat16"))
-    start = {name: value + 0.05 for name, value in full.adapter.items()} if lora else full.adapter
+    start = {name: value + 0.05 for name, value in full.trained.items()} if lora else full.trained
     (expected, by_full), (found, by_short) = (
         jax.jit(jax.value_and_grad(lambda weights, model=model: loss(model, weights)))(start) for model in (full, short)
     )
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=2e-2)
-    assert {value.dtype for value in short.adapter.values()} == {jnp.dtype(jnp.float32)}
+    assert {value.dtype for value in short.trained.values()} == {jnp.dtype(jnp.float32)}
     for name, gradient in by_short.items():
         assert gradient.dtype == jnp.float32
         scale = float(jnp.abs(by_full[name]).max())
@@ -71,7 +71,7 @@ def test_layers_multiply_in_short_and_a_base_is_kept_so(
     tmp_path: Path, lora: LoraConfig | None, how: Quantization | None
 ) -> None:
     model = load(tmp_path, "bfloat16", lora, how)
-    found = products(str(jax.make_jaxpr(lambda weights: loss(model, weights))(model.adapter)))
+    found = products(str(jax.make_jaxpr(lambda weights: loss(model, weights))(model.trained)))
     # Sums in full: queries by keys, and logits.
     assert found.pop("f32") == 2
     assert set(found) == {"bf16"}

@@ -52,7 +52,7 @@ def checkpoint(tmp_path: Path, tiny: LoadedModel, moved: Weights) -> StageInput:
 
 def test_a_base_is_loaded_with_its_tokenizer_and_template(tmp_path: Path) -> None:
     model = load_model(open_model(trial(tmp_path, external(TINY)).context()))
-    assert model.adapter == {}
+    assert model.trained == {}
     assert model.base == external(TINY).source
     assert model.chat.tokenizer.decode([model.chat.end_id], skip_special=False) == "<|im_end|>"
 
@@ -62,13 +62,13 @@ def test_an_earlier_stages_adapter_is_loaded_over_the_same_base(
 ) -> None:
     loaded = load_model(open_model(trial(tmp_path, checkpoint).context()))
     assert loaded.base == tiny.base
-    assert loaded.adapter.keys() == moved.keys()
-    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+    assert loaded.trained.keys() == moved.keys()
+    assert all(np.array_equal(loaded.trained[name], moved[name]) for name in moved)
 
 
 def test_training_goes_on_with_the_adapter_of_the_input(tmp_path: Path, checkpoint: StageInput, moved: Weights) -> None:
     loaded = load_trained_model(open_model(trial(tmp_path, checkpoint).context()), adapted(), seed=99)
-    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+    assert all(np.array_equal(loaded.trained[name], moved[name]) for name in moved)
 
 
 def test_layers_may_be_named_in_another_order_than_before(
@@ -76,16 +76,16 @@ def test_layers_may_be_named_in_another_order_than_before(
 ) -> None:
     config = adapted(targets=("down_proj", "up_proj", "gate_proj", "o_proj", "v_proj", "k_proj", "q_proj"))
     loaded = load_trained_model(open_model(trial(tmp_path, checkpoint).context()), config, seed=0)
-    assert all(np.array_equal(loaded.adapter[name], moved[name]) for name in moved)
+    assert all(np.array_equal(loaded.trained[name], moved[name]) for name in moved)
 
 
 def test_a_fresh_adapter_is_that_of_its_seed(tmp_path: Path, tiny: LoadedModel) -> None:
     same, other = (
         load_trained_model(open_model(trial(tmp_path, external(TINY)).context()), adapted(), seed) for seed in (1, 2)
     )
-    assert all(np.array_equal(same.adapter[name], tiny.adapter[name]) for name in tiny.adapter)
+    assert all(np.array_equal(same.trained[name], tiny.trained[name]) for name in tiny.trained)
     name = "blocks.mlp.up_proj.kernel_lora_a"
-    assert not np.array_equal(other.adapter[name], tiny.adapter[name])
+    assert not np.array_equal(other.trained[name], tiny.trained[name])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_an_adapter_is_used_over_its_base_quantised_as_it_was_in_training(
         )
         assert found[name].dtype == "uint4"
         assert all(np.array_equal(found[path].astype(float), expected[path].astype(float)) for path in expected)
-        assert all(np.array_equal(loaded.adapter[path], moved[path]) for path in moved)
+        assert all(np.array_equal(loaded.trained[path], moved[path]) for path in moved)
 
 
 def test_the_artifact_of_an_earlier_release_is_read(tmp_path: Path, tiny: LoadedModel, moved: Weights) -> None:
@@ -153,15 +153,15 @@ def test_the_artifact_of_an_earlier_release_is_read(tmp_path: Path, tiny: Loaded
     del artifact["adapter"]["scaling"], artifact["adapter"]["quantization"]
     (content / ARTIFACT_FILE).write_text(json.dumps(artifact))
     loaded = load_trained_model(open_model(trial(tmp_path, stored(tmp_path, content)).context()), adapted(), seed=2)
-    assert all(np.array_equal(loaded.adapter[path], moved[path]) for path in moved)
+    assert all(np.array_equal(loaded.trained[path], moved[path]) for path in moved)
 
 
 def test_a_whole_model_of_an_earlier_stage_is_loaded_from_its_folder(tmp_path: Path, tiny: LoadedModel) -> None:
     model = load_model(open_model(trial(tmp_path, whole_model(tmp_path)).context()))
     assert model.opened.artifact.base == tiny.base
-    assert model.adapter == {}
+    assert model.trained == {}
     embedding = bind(model.frozen.graph, {}, model.frozen.base).embed.embedding[...]
-    original = bind(tiny.frozen.graph, tiny.adapter, tiny.frozen.base).embed.embedding[...]
+    original = bind(tiny.frozen.graph, tiny.trained, tiny.frozen.base).embed.embedding[...]
     np.testing.assert_array_equal(embedding, 2 * original)
 
 
@@ -219,6 +219,6 @@ def test_an_adapter_over_a_whole_model_of_the_store_finds_that_model_again(tmp_p
     write_record(second.store, manifest.paths.manifest, manifest)
     again = load_model(open_model(second.context()))
     assert again.base == model.base
-    assert all(np.array_equal(again.adapter[name], moved[name]) for name in moved)
-    embedding = bind(again.frozen.graph, again.adapter, again.frozen.base).embed.embedding[...]
+    assert all(np.array_equal(again.trained[name], moved[name]) for name in moved)
+    embedding = bind(again.frozen.graph, again.trained, again.frozen.base).embed.embedding[...]
     np.testing.assert_array_equal(embedding, 2 * read_weights(open_checkpoint(TINY))["embed.embedding"])

@@ -34,7 +34,7 @@ Learn = Callable[..., Learned]
 def learn(tiny: LoadedModel, moved: Weights) -> Learn:
     prompts = [prompt.ids for prompt in PROMPTS]
     layout = choose_layout(prompts, batch_size=1, micro_batch=1, group_size=2, max_response=3)
-    learner = PolicyLearner(tiny.frozen, tiny.adapter, SETTINGS, RULE, layout=layout)
+    learner = PolicyLearner(tiny.frozen, tiny.trained, SETTINGS, RULE, layout=layout)
 
     def learn(rows: list[int], tokens: list[list[tuple[int, ...]]] = TOKENS) -> Learned:
         rollout = Rollout(PROMPTS, Responses(tokens, LOGPROBS, np.ones((3, 2), bool)), np.zeros((3, 2), np.float32))

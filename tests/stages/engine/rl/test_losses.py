@@ -63,7 +63,7 @@ class Scores(NamedTuple):
 def scores(tiny: LoadedModel, moved: Weights) -> Scores:
     """By the policy and the reference, and old ones that move ratios to both sides of the clip."""
     score = make_scorer(tiny.frozen, SETTINGS.temperature)
-    policy, reference = (np.asarray(score(w, APART.pack(GROUPS))).reshape(MASK.shape) for w in (moved, tiny.adapter))
+    policy, reference = (np.asarray(score(w, APART.pack(GROUPS))).reshape(MASK.shape) for w in (moved, tiny.trained))
     noise = np.random.Generator(np.random.Philox(2)).normal(scale=0.3, size=MASK.shape)
     return Scores(policy, np.where(MASK, policy - noise, 0).astype(np.float32), reference)
 

@@ -171,7 +171,7 @@ def test_other_weights_give_other_responses_without_a_new_sampler(
 ) -> None:
     sampler = make_sampler()
     rows = range(len(PROMPTS))
-    assert sampler.sample(tiny.adapter, PROMPTS, rows, step=0).tokens != reference.tokens
+    assert sampler.sample(tiny.trained, PROMPTS, rows, step=0).tokens != reference.tokens
     assert_same(sampler.sample(moved, PROMPTS, rows, step=0), reference, rows)
 
 

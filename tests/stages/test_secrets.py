@@ -106,8 +106,9 @@ def test_a_secret_is_masked_as_messages_quote_it(secret: str) -> None:
         assert MASK in hide(shown)
 
 
-@given(secrets=st.lists(st.text("ab.*", min_size=1, max_size=4), min_size=1, max_size=4), text=st.text("ab.*x"))
+@given(secrets=st.lists(st.text("ab.+", min_size=1, max_size=4), min_size=1, max_size=4), text=st.text("ab.+x"))
 def test_no_secret_is_left_in_a_masked_text(secrets: list[str], text: str) -> None:
+    # No asterisks: beside a mask it could not be told which of them are the mask's.
     left = hider(secrets)(text).split(MASK)
     assert not any(secret in part for secret in secrets for part in left)
 

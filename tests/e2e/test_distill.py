@@ -28,5 +28,5 @@ def test_a_student_learns_from_its_teacher_before_and_while_it_speaks(
     metrics = [json.loads(report.read_text())["metrics"] for report in reports]
     (evaluated,) = [found for found in metrics if "validation_loss" in found]
     assert evaluated["validation_loss"] < 0.5
-    assert evaluated["steps"] == 10
+    assert evaluated["step"] == 10
     assert main(["plan", file, "--exit-code", *python]) == 0

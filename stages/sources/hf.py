@@ -1,24 +1,14 @@
 """Models of the Hugging Face Hub, by commit: `hf://org/name@revision`, in the cache that all of its tools share."""
 
 import re
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from stages.contract import SourceRef
 from stages.errors import UserError
-from stages.sources.hf_hub import (
-    PART,
-    REQUEST_SECONDS,
-    UnreachableError,
-    Wanted,
-    current_commit,
-    hub_errors,
-    not_cached,
-)
+from stages.sources.hf_hub import PART, UnreachableError, Wanted, current_commit, fetch, published_files
 from stages.sources.hf_snapshot import FILES, check_names, check_snapshot
-from stages.store.io_errors import io_errors
 
 FORM = re.compile(rf"hf://(?![^@]*--)(?!.*\.\.)(?P<repo>{PART}/{PART})(@(?P<revision>[^@#?\s]+))?", flags=re.ASCII)
 
@@ -31,18 +21,6 @@ def _parse(uri: str) -> Wanted:
             "of a commit, or hf://org/name for its main branch"
         )
     return Wanted(uri, match["repo"], match["revision"] or "main")
-
-
-def _check_published(wanted: Wanted) -> None:
-    """Refuses what cannot be had or loaded, before any stage of the pipeline runs."""
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    with hub_errors(wanted):
-        info = api.model_info(wanted.repo, revision=wanted.revision, timeout=REQUEST_SECONDS)
-        if info.gated:
-            api.auth_check(wanted.repo)
-    check_names(wanted.uri, {sibling.rfilename for sibling in info.siblings or ()})
 
 
 class HubModels:
@@ -64,7 +42,7 @@ class HubModels:
         wanted = _parse(uri)
         commit = current_commit(wanted)
         with suppress(UnreachableError):
-            _check_published(replace(wanted, revision=commit))
+            check_names(uri, published_files(replace(wanted, revision=commit)))
         return f"hf:{commit}"
 
     def open(self, source: SourceRef, cache: Path) -> Path:
@@ -74,16 +52,7 @@ class HubModels:
             UserError: the commit is gone, access to it is not granted, or it is no model with safetensors.
             StorageError: the Hub cannot be reached while files are lacking, or a cached file is damaged.
         """
-        from huggingface_hub import constants, snapshot_download
-        from huggingface_hub.utils import disable_progress_bars
-
         wanted = replace(_parse(source.uri), revision=source.digest.removeprefix("hf:"))
-        if not sys.stderr.isatty():
-            disable_progress_bars()
-        try:
-            with io_errors("write", Path(constants.HF_HUB_CACHE)), hub_errors(wanted):
-                folder = Path(snapshot_download(wanted.repo, revision=wanted.revision, allow_patterns=list(FILES)))
-        except UnreachableError as unreachable:
-            raise not_cached(wanted, unreachable) from unreachable
+        folder = fetch(wanted, FILES)
         check_snapshot(source.uri, folder)
         return folder

@@ -1,24 +1,14 @@
 """Data sets of the Hugging Face Hub, by commit: `hf://datasets/org/name@revision`, or a folder or file of one."""
 
 import re
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stages.contract import SourceRef
 from stages.errors import UserError
-from stages.sources.hf_hub import (
-    PART,
-    REQUEST_SECONDS,
-    UnreachableError,
-    Wanted,
-    current_commit,
-    hub_errors,
-    not_cached,
-)
+from stages.sources.hf_hub import PART, UnreachableError, Wanted, current_commit, fetch, published_files
 from stages.sources.hf_snapshot import check_whole
-from stages.store.io_errors import io_errors
 
 PREFIX = "hf://datasets/"
 FORM = re.compile(
@@ -87,21 +77,10 @@ class HubDatasets:
             UserError: the commit is gone, access to it is not granted, or there is no such part.
             StorageError: the Hub cannot be reached while files are lacking, or a cached file is damaged.
         """
-        from huggingface_hub import constants, snapshot_download
-        from huggingface_hub.utils import disable_progress_bars
-
         part = _parse(source.uri)
         wanted = replace(part.wanted, revision=source.digest.removeprefix("hf:").partition("/")[0])
-        if not sys.stderr.isatty():
-            disable_progress_bars()
-        try:
-            with io_errors("write", Path(constants.HF_HUB_CACHE)), hub_errors(wanted):
-                fetched = snapshot_download(
-                    wanted.repo, repo_type=wanted.kind, revision=wanted.revision, allow_patterns=part.patterns()
-                )
-        except UnreachableError as unreachable:
-            raise not_cached(wanted, unreachable) from unreachable
-        found = Path(fetched) / part.path
+        fetched = fetch(wanted, part.patterns())
+        found = fetched / part.path
         if not found.exists():
             raise UserError(f"source {source.uri}: {fetched} holds no {part.path}")
         check_whole(source.uri, [found] if found.is_file() else [one for one in found.rglob("*") if one.is_file()])
@@ -110,13 +89,7 @@ class HubDatasets:
 
 def _check_published(part: _Part) -> None:
     """Refuses what cannot be had or read, before any stage of the pipeline runs."""
-    from huggingface_hub import HfApi
-
-    api, wanted = HfApi(), part.wanted
-    with hub_errors(wanted):
-        info = api.dataset_info(wanted.repo, revision=wanted.revision, timeout=REQUEST_SECONDS)
-        if info.gated:
-            api.auth_check(wanted.repo, repo_type=wanted.kind)
-    if not any(part.holds(sibling.rfilename) for sibling in info.siblings or ()):
+    wanted = part.wanted
+    if not any(map(part.holds, published_files(wanted))):
         where = f" in {part.path}" if part.path else ""
         raise UserError(f"source {wanted.uri}: it holds no file of rows{where}; known are {', '.join(ROWS)}")

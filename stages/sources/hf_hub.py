@@ -1,11 +1,14 @@
 """The Hugging Face Hub: repositories by commit, its answers as errors that say what to do, and its silence."""
 
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from stages.errors import StorageError, TemperError, UserError
+from stages.store.io_errors import io_errors
 
 PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -94,5 +97,46 @@ def current_commit(wanted: Wanted) -> str:
             api, repo, kind = HfApi(), wanted.repo, wanted.kind
             found = api.resolve_revision(repo, revision=wanted.revision, repo_type=kind, local_files_only=offline)
             return found.resolved
+    except UnreachableError as unreachable:
+        raise not_cached(wanted, unreachable) from unreachable
+
+
+def published_files(wanted: Wanted) -> set[str]:
+    """Names of the files at the revision.
+
+    Raises:
+        UserError: there is no such repository or revision, or no access to it.
+        UnreachableError: the Hub cannot be asked.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    with hub_errors(wanted):
+        ask = api.model_info if wanted.kind == "model" else api.dataset_info
+        info = ask(wanted.repo, revision=wanted.revision, timeout=REQUEST_SECONDS)
+        if info.gated:
+            api.auth_check(wanted.repo, repo_type=wanted.kind)
+    return {sibling.rfilename for sibling in info.siblings or ()}
+
+
+def fetch(wanted: Wanted, patterns: Sequence[str]) -> Path:
+    """The folder of a commit in the Hub's cache, with the files of these patterns that it lacked fetched.
+
+    Raises:
+        UserError: the commit is gone, or access to it is not granted.
+        StorageError: the Hub cannot be reached while files are lacking.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        with io_errors("write", Path(constants.HF_HUB_CACHE)), hub_errors(wanted):
+            return Path(
+                snapshot_download(
+                    wanted.repo, repo_type=wanted.kind, revision=wanted.revision, allow_patterns=list(patterns)
+                )
+            )
     except UnreachableError as unreachable:
         raise not_cached(wanted, unreachable) from unreachable

@@ -115,7 +115,8 @@ class House:
         return {field: types for fields in [*inherited, self._own.get(name, {})] for field, types in fields.items()}
 
     def meant(self, names: frozenset[str]) -> frozenset[str]:
-        return names.union(*(self._aliases.get(name, frozenset()) for name in names))
+        more = names.union(*(self._aliases.get(name, frozenset()) for name in names))
+        return names if more == names else self.meant(more)
 
 
 class Reads(ast.NodeVisitor):

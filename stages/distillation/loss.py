@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from stages.distillation.config import DistillationConfig, ForwardKlConfig, JsdConfig, ReverseKlConfig
 from stages.engine.data.batching import Batch
 from stages.engine.data.top_tokens import TopTokensBatch
-from stages.engine.models.dropout import Dropout, NumberedBatch, TokenNumbers, token_keys
+from stages.engine.models.dropout import TokenNumbers, make_dropout
 from stages.engine.models.heads import outputs_at_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.transformer import Cells
@@ -66,9 +66,7 @@ def make_distillation_loss(
 
     def loss(weights: Weights, base: Cells, given: DistillationBatch) -> Loss:
         batch, numbers, found = given
-        dropped = None
-        if numbers is not None:
-            dropped = Dropout(token_keys(config.seed, NumberedBatch(batch, numbers)), config.adapter_dropout)
+        dropped = make_dropout(batch, numbers, config.adapter_dropout, config.seed)
         model = bind(graph, weights, base[STUDENT], dropped)
         student = outputs_at_targets(model, batch, config.temperature, config.model.remat)
         if isinstance(found, TopTokensBatch):

@@ -9,19 +9,17 @@ from stages.distillation.config import DistillationConfig
 from stages.distillation.loss import with_teacher
 from stages.distillation.task import make_task
 from stages.distillation.teacher import check_source, load_teacher, make_clusters, open_teacher
-from stages.engine.data.batching import Group, group_width
+from stages.engine.data.batching import Group, group_length
 from stages.engine.data.top_tokens import TopTokensTable, open_top_tokens
 from stages.engine.models.opened import open_model
 from stages.engine.models.source import check_length, load_trained_model
 from stages.engine.training.examples import read_examples
-from stages.engine.training.supervised import check_validation, fit, write_trained
+from stages.engine.training.supervised import dataset_names, fit, write_trained
 
 
 def run(context: StageContext, config: DistillationConfig) -> None:
     """Trains the input model on what a teacher makes of responses."""
-    check_validation(context, config)
-    names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    folders = {name: context.input_dir(name) for name in names}
+    folders = {name: context.input_dir(name) for name in dataset_names(context, config)}
     check_source(context, config, folders)
     opened = open_model(context)
     teacher_opened = open_teacher(context, opened)
@@ -49,7 +47,7 @@ def _open_kept(
 
 def _longest(sets: Sequence[Sequence[Group]], config: DistillationConfig) -> int:
     """Tokens of the longest prompt and response together."""
-    longest = max(group_width(example) for examples in sets for example in examples) + 1
+    longest = max(group_length(example) for examples in sets for example in examples)
     if config.on_policy is None:
         return longest
     return max(longest, max(len(group.prompt) for group in sets[0]) + config.on_policy.sampling.max_response_tokens)

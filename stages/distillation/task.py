@@ -1,6 +1,5 @@
 """Responses as a task of supervised training, whoever wrote them."""
 
-import json
 from collections.abc import Sequence
 
 from stages.distillation.config import DistillationConfig
@@ -13,6 +12,7 @@ from stages.engine.data.packing import PackedBatch, choose_packing
 from stages.engine.data.top_tokens import TopTokensTable
 from stages.engine.models.lora import Weights
 from stages.engine.models.source import LoadedModel
+from stages.engine.training.examples import show_example
 from stages.engine.training.numbering import token_numbers
 from stages.engine.training.task import Task
 
@@ -50,7 +50,7 @@ def make_task(
         numbered = update if config.adapter_dropout else None
 
         def make(part: PackedBatch) -> DistillationBatch:
-            numbers = None if numbered is None else token_numbers(packing, part, numbered)
+            numbers = token_numbers(packing, part, numbered)
             return DistillationBatch(part.batch, numbers, kept and kept.take(rows, part))
 
         return [make(part) for part in packing.pack([examples[row] for row in rows])]
@@ -65,8 +65,6 @@ def make_task(
         return [batch._replace(teacher=teacher.read(batch.batch)) for batch in batches]
 
     def show(row: int) -> str:
-        prompt, (response,), _ = examples[row]
-        texts = {"prompt": tokenizer.decode(prompt), "response": tokenizer.decode(response)}
-        return json.dumps({"row": row, **texts}, ensure_ascii=False)
+        return show_example(row, examples[row], tokenizer)
 
     return Task(loss, len(examples), batches, lambda given: given.batch, show, complete)

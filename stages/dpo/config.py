@@ -103,7 +103,7 @@ class LikelihoodLossConfig(Strict):
     """Whether every token of an update counts alike, or every response by the mean over its tokens."""
 
 
-LossTermConfig = Annotated[
+ComparingLossConfig = (
     DpoLossConfig
     | RobustDpoLossConfig
     | IpoLossConfig
@@ -111,9 +111,10 @@ LossTermConfig = Annotated[
     | SimpoLossConfig
     | OrpoLossConfig
     | KtoLossConfig
-    | LikelihoodLossConfig,
-    Field(discriminator="kind"),
-]
+)
+"""A loss that tells better responses from worse ones."""
+
+LossTermConfig = Annotated[ComparingLossConfig | LikelihoodLossConfig, Field(discriminator="kind")]
 """One loss and its settings."""
 
 
@@ -150,17 +151,7 @@ class CombinationLossConfig(Strict):
         return self
 
 
-LossConfig = Annotated[
-    DpoLossConfig
-    | RobustDpoLossConfig
-    | IpoLossConfig
-    | HingeLossConfig
-    | SimpoLossConfig
-    | OrpoLossConfig
-    | KtoLossConfig
-    | CombinationLossConfig,
-    Field(discriminator="kind"),
-]
+LossConfig = Annotated[ComparingLossConfig | CombinationLossConfig, Field(discriminator="kind")]
 """What is minimized."""
 
 REFERENCE_FREE = frozenset({"simpo", "orpo", "sft"})

@@ -11,12 +11,12 @@ from stages.dpo.config import WeightedLossConfig
 from stages.dpo.terms import Responses, evaluate_term
 from stages.engine.data.packing import PackedBatch
 from stages.engine.models.config import Remat
-from stages.engine.models.dropout import Dropout, NumberedBatch, TokenNumbers, token_keys
+from stages.engine.models.dropout import TokenNumbers, make_dropout
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.transformer import Cells
-from stages.engine.objectives.aggregation import sequence_sums
 from stages.engine.objectives.preference import preferred
+from stages.engine.training.responses import response_sums, sum_over
 from stages.engine.training.step import Loss, LossFunction
 
 
@@ -58,13 +58,6 @@ class PreferenceBatch(NamedTuple):
     numbers: TokenNumbers | None
 
 
-def response_sums(values: Float[Array, "B R"], packed: PackedBatch, group_size: int) -> Float[Array, "B M G"]:
-    """Sums of values of targets over each response."""
-    rows, max_groups = packed.groups.shape
-    mask, sequences = jnp.asarray(packed.batch.target_mask), jnp.asarray(packed.sequences)
-    return sequence_sums(values, sequences, mask, max_groups * group_size).reshape(rows, max_groups, group_size)
-
-
 def make_preference_loss(
     graph: Graph,
     terms: Sequence[WeightedLossConfig],
@@ -86,9 +79,7 @@ def make_preference_loss(
     """
 
     def loss(weights: Weights, base: Cells, batch: PreferenceBatch) -> Loss:
-        numbers = batch.numbers
-        numbered = None if numbers is None else NumberedBatch(batch.packed.batch, numbers)
-        dropped = None if numbered is None else Dropout(token_keys(seed, numbered), dropout)
+        dropped = make_dropout(batch.packed.batch, batch.numbers, dropout, seed)
         logprobs = score_targets(bind(graph, weights, base, dropped), batch.packed.batch, remat=remat)
         given = Responses(
             logps=response_sums(logprobs, batch.packed, group_size),
@@ -121,7 +112,7 @@ class _Evaluated(NamedTuple):
 
 def _evaluate(term: WeightedLossConfig, given: Responses, there: Bool[Array, "B M"]) -> _Evaluated:
     losses, rewards = evaluate_term(term.loss, given)
-    total = _sum_over(there, losses)
+    total = sum_over(there, losses)
     return _Evaluated(total, term.weight * total, rewards)
 
 
@@ -134,12 +125,8 @@ def _reward_sums(
     for name, wanted, scale in parts:
         mask = there[:, :, None] & wanted
         for quantity, values in (("rewards", rewards), ("logps", given.logps)):
-            sums[f"{quantity}/{name}"] = _sum_over(mask, values) * jnp.asarray(scale)[0]
+            sums[f"{quantity}/{name}"] = sum_over(mask, values) * jnp.asarray(scale)[0]
     sums["rewards/margin"] = sums["rewards/chosen"] - sums["rewards/rejected"]
     if rewards.shape[-1] == 2:
-        sums["rewards/accuracy"] = _sum_over(there, preferred(rewards[..., 0], rewards[..., 1]))
+        sums["rewards/accuracy"] = sum_over(there, preferred(rewards[..., 0], rewards[..., 1]))
     return sums
-
-
-def _sum_over(mask: Bool[Array, "*B"], values: Float[Array, "*B"]) -> Float[Array, ""]:
-    return jnp.where(mask, values, 0.0).sum()

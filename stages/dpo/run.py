@@ -1,6 +1,5 @@
 """Learning from preferences, top to bottom."""
 
-import logging
 from collections.abc import Sequence
 
 from stages.contract import StageContext
@@ -11,27 +10,27 @@ from stages.dpo.reference import Comparison, open_reference
 from stages.dpo.scoring import Candidates, make_response_scorer
 from stages.dpo.task import make_task
 from stages.engine.cluster.mesh import Cluster, all_devices
-from stages.engine.data.batching import Group
-from stages.engine.data.chat import Chat
+from stages.engine.data.batching import Group, group_length
 from stages.engine.data.packing import choose_packing
-from stages.engine.data.preferences import Preferences, make_preferences
-from stages.engine.data.records import LabelledRow, PreferenceRow, open_dataset
+from stages.engine.data.preferences import Preferences, read_preferences
+from stages.engine.data.records import LabelledRow, PreferenceRow
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import LoadedModel, check_length, load_trained_model
-from stages.engine.training.supervised import check_validation, fit, write_trained
+from stages.engine.training.supervised import dataset_names, fit, write_trained
 from stages.engine.training.task import Task
-
-logger = logging.getLogger(__name__)
 
 
 def run(context: StageContext, config: DpoConfig) -> None:
     """Trains the input model on preferences."""
-    check_validation(context, config)
+    names = dataset_names(context, config)
     opened = open_model(context)
     reference = open_reference(context, config, opened)
-    names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    sets = [_read(context, name, opened.chat, config) for name in names]
-    longest = max(_length(group) for preferences in sets for group in preferences.groups)
+    takes = (PreferenceRow, LabelledRow) if config.takes_labels else (PreferenceRow,)
+    sets = [
+        read_preferences(context.input_dir(name), takes, opened.chat, config.max_tokens, config.identical_pairs)
+        for name in names
+    ]
+    longest = max(group_length(group) for preferences in sets for group in preferences.groups)
     for given in filter(None, (opened, reference)):
         check_length(given, longest)
     cluster = all_devices(config.mesh)
@@ -39,19 +38,6 @@ def run(context: StageContext, config: DpoConfig) -> None:
     tasks = _make_tasks(context, config, model, reference, sets, cluster)
     end = fit(context, config, model, tasks[0], tasks[1] if config.evaluate else None, cluster)
     write_trained(context, config, model, end, cluster)
-
-
-def _read(context: StageContext, name: str, chat: Chat, config: DpoConfig) -> Preferences:
-    folder = context.input_dir(name)
-    takes = (PreferenceRow, LabelledRow) if config.takes_labels else (PreferenceRow,)
-    found = make_preferences(open_dataset(folder, *takes), chat, config.max_tokens, config.identical_pairs)
-    if found.num_identical:
-        logger.warning("%s: %d pairs of identical responses are left out", name, found.num_identical)
-    return found
-
-
-def _length(group: Group) -> int:
-    return len(group.prompt) + max(map(len, group.responses))
 
 
 def _make_tasks(

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Float32
 
-from stages.dpo.loss import response_sums
 from stages.engine.cluster.axes import constrain
 from stages.engine.cluster.mesh import Cluster
 from stages.engine.cluster.placement import divide_rows
@@ -16,6 +15,7 @@ from stages.engine.data.packing import PackedBatch, Packing
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Frozen, Weights, bind
 from stages.engine.models.transformer import Cells
+from stages.engine.training.responses import response_sums
 
 Sums = Float[Array, "B M G"] | Float32[np.ndarray, "B M G"]
 """Of each response of a micro-batch the log-probability, summed over its tokens, in nats."""

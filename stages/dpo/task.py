@@ -99,12 +99,11 @@ def _make_batch(
     update: int | None,
 ) -> PreferenceBatch:
     num_rows, labels = len(packed.groups), spread(packed, desirable)
-    numbers = None if update is None else token_numbers(packing, packed, update)
     return PreferenceBatch(
         packed,
         labels,
         Scales(*(np.full(num_rows, share, np.float32) for share in shares)),
         np.zeros(labels.shape, np.float32),
         np.zeros(num_rows, np.float32),
-        numbers,
+        token_numbers(packing, packed, update),
     )

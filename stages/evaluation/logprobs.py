@@ -7,7 +7,7 @@ from jaxtyping import Float64
 
 from stages.engine.cluster.mesh import Cluster
 from stages.engine.cluster.placement import divide_rows, of_this_process
-from stages.engine.data.batching import Group, PackedRow, TargetShape, group_width, pack_rows, round_up
+from stages.engine.data.batching import Group, PackedRow, TargetShape, by_width, pack_rows, round_up
 from stages.engine.models.axes import place_weights
 from stages.engine.models.source import LoadedModel
 from stages.engine.rollout.scoring import make_scorer
@@ -35,7 +35,7 @@ def response_logprobs(
     score = make_scorer(model.frozen, 1.0, cluster)
     adapter, num_rows = place_weights(cluster, model.trained), micro_batch * cluster.num_row_shares
     found: dict[int, Float64[np.ndarray, " G"]] = {}
-    for width, members in _by_width(groups):
+    for width, members in by_width(groups):
         longest = max(len(response) for number in members for response in groups[number].responses)
         shape = TargetShape(1, len(groups[0].responses), round_up(longest))
         for start in range(0, len(members), num_rows):
@@ -47,13 +47,3 @@ def response_logprobs(
             found |= dict(zip(here, sums, strict=False))
             beat(len(found))
     return [found[number] for number in range(len(groups))]
-
-
-def _by_width(groups: Sequence[Group]) -> list[tuple[int, list[int]]]:
-    """Numbers of groups by the width of their rows: one of four from a power of two to the next."""
-    members: dict[int, list[int]] = {}
-    for number, group in enumerate(groups):
-        inputs = group_width(group)
-        width = round_up(round_up(inputs, 1 << max(0, inputs.bit_length() - 3)))
-        members.setdefault(width, []).append(number)
-    return sorted(members.items())

@@ -8,10 +8,10 @@ import numpy as np
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
 from stages.engine.data.batching import Group
-from stages.engine.data.examples import TokenRow, conversation_rows, fit_lengths, problem_rows, text_rows
-from stages.engine.data.records import ChatRow, Row, TextRow, open_dataset
+from stages.engine.data.examples import TokenRow, fit_lengths
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import load_model
+from stages.engine.training.examples import token_rows
 from stages.evaluation.config import EvaluationConfig
 from stages.evaluation.logprobs import response_logprobs
 from stages.evaluation.report import Sample, write_report
@@ -49,14 +49,7 @@ def measure_perplexity(context: StageContext, config: EvaluationConfig) -> None:
 
 
 def _targets(context: StageContext, opened: OpenedModel) -> list[_Target]:
-    rows = open_dataset(context.input_dir("dataset"), Row, ChatRow, TextRow)
-    if rows.record is TextRow:
-        found = text_rows((row for row in rows if isinstance(row, TextRow)), opened.tokenizer)
-    elif rows.record is ChatRow:
-        found = conversation_rows((row for row in rows if isinstance(row, ChatRow)), opened.chat, "all_turns")
-    else:
-        found = problem_rows((row for row in rows if isinstance(row, Row)), opened.chat)
-    tokens = list(found)
+    tokens = list(token_rows(context.input_dir("dataset"), opened))
     groups = fit_lengths(tokens, opened.checkpoint.arch.max_positions, "error").groups
     # Rows without anything to expect are left out of the groups.
     kept = [row for row in tokens if isinstance(row, TokenRow) and row.learnt.any()]

@@ -1,15 +1,13 @@
 """How often a model prefers the chosen of two replies."""
 
-import logging
-
 import numpy as np
 from jaxtyping import Float64
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import Cluster, all_devices
 from stages.engine.data.batching import Ids
-from stages.engine.data.preferences import Preferences, make_preferences
-from stages.engine.data.records import PreferenceRow, open_dataset
+from stages.engine.data.preferences import Preferences, read_preferences
+from stages.engine.data.records import PreferenceRow
 from stages.engine.data.same_tokens import check_same_tokens
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import load_model
@@ -18,8 +16,6 @@ from stages.evaluation.config import EvaluationConfig, PreferenceTask
 from stages.evaluation.logprobs import response_logprobs
 from stages.evaluation.report import Sample, write_report
 
-logger = logging.getLogger(__name__)
-
 Scores = Float64[np.ndarray, "N 2"]
 """Of the chosen and the rejected reply of each pair."""
 
@@ -27,10 +23,8 @@ Scores = Float64[np.ndarray, "N 2"]
 def compare_pairs(context: StageContext, config: EvaluationConfig, task: PreferenceTask) -> None:
     """Scores both replies of every pair."""
     opened = open_model(context, reward_head="required" if task.by == "rewards" else "refused")
-    rows = open_dataset(context.input_dir("dataset"), PreferenceRow)
-    pairs = make_preferences(rows, opened.chat, opened.checkpoint.arch.max_positions, "drop")
-    if pairs.num_identical:
-        logger.warning("%d pairs of identical replies are left out", pairs.num_identical)
+    folder, longest = context.input_dir("dataset"), opened.checkpoint.arch.max_positions
+    pairs = read_preferences(folder, (PreferenceRow,), opened.chat, longest, "drop")
     reference = open_model(context, "reference") if context.has_input("reference") else None
     if reference is not None:
         check_same_tokens(opened.tokenizer, reference.tokenizer, "reference")

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
-from stages.engine.data.batching import Group
+from stages.engine.data.batching import Group, group_length
 from stages.engine.data.records import PreferenceRow, Row, open_dataset
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import check_length, load_model
@@ -105,7 +105,7 @@ def _rewarded(duels: Sequence[Duel], opened: OpenedModel, config: EvaluationConf
         Group(chat.prompt_ids(duel.row.messages, duel.row.tools), [*map(chat.response_ids, (duel.reply, duel.other))])
         for duel in duels
     ]
-    check_length(opened, max(len(group.prompt) + max(map(len, group.responses)) for group in groups))
+    check_length(opened, max(map(group_length, groups)))
     cluster = all_devices()
     model = load_model(opened, cluster)
     scorer = RewardScorer(

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32
+from jaxtyping import Array, Float, Float32
 
 from stages.engine.data.packing import PackedBatch
 from stages.engine.models.config import Remat
-from stages.engine.models.dropout import Dropout, NumberedBatch, TokenNumbers, token_keys
+from stages.engine.models.dropout import TokenNumbers, make_dropout
 from stages.engine.models.families.family import REWARD_HEAD
 from stages.engine.models.heads import value_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.reward_head import part_head
 from stages.engine.models.transformer import Cells
-from stages.engine.objectives.aggregation import sequence_sums
 from stages.engine.objectives.preference import preferred
 from stages.engine.objectives.reward_model import bradley_terry, centering
+from stages.engine.training.responses import response_sums, sum_over
 from stages.engine.training.step import Loss, LossFunction
 
 
@@ -48,35 +48,23 @@ def make_reward_loss(
     """
 
     def loss(weights: Weights, base: Cells, given: RewardBatch) -> Loss:
-        batch, numbers = given.packed.batch, given.numbers
-        numbered = None if numbers is None else NumberedBatch(batch, numbers)
-        dropped = None if numbered is None else Dropout(token_keys(seed, numbered), dropout)
+        batch = given.packed.batch
+        dropped = make_dropout(batch, given.numbers, dropout, seed)
         decoder, head = part_head(weights)
         values = value_targets(bind(graph, decoder, base, dropped), head[REWARD_HEAD.path], batch, remat)
-        chosen, rejected = _by_pair(values, given.packed)
+        rewards = response_sums(values, given.packed, group_size=2)
+        chosen, rejected = rewards[..., 0], rewards[..., 1]
         there = jnp.asarray(given.packed.groups) != 0
-        preference = _sum_over(there, bradley_terry(chosen, rejected, jnp.asarray(given.margins)))
-        centred = _sum_over(there, centering(chosen, rejected))
+        preference = sum_over(there, bradley_terry(chosen, rejected, jnp.asarray(given.margins)))
+        centred = sum_over(there, centering(chosen, rejected))
         sums = {
             "loss/preference": preference,
             "loss/centering": centred,
-            "rewards/chosen": _sum_over(there, chosen),
-            "rewards/rejected": _sum_over(there, rejected),
-            "rewards/margin": _sum_over(there, chosen - rejected),
-            "rewards/accuracy": _sum_over(there, preferred(chosen, rejected)),
+            "rewards/chosen": sum_over(there, chosen),
+            "rewards/rejected": sum_over(there, rejected),
+            "rewards/margin": sum_over(there, chosen - rejected),
+            "rewards/accuracy": sum_over(there, preferred(chosen, rejected)),
         }
         return Loss(preference + centering_coef * centred, there.sum().astype(jnp.float32), sums)
 
     return loss
-
-
-def _by_pair(values: Float[Array, "B R"], packed: PackedBatch) -> tuple[Float[Array, "B M"], Float[Array, "B M"]]:
-    """Rewards of chosen and of rejected responses, 0 where there is no pair."""
-    rows, max_pairs = packed.groups.shape
-    sequences, mask = jnp.asarray(packed.sequences), jnp.asarray(packed.batch.target_mask)
-    pairs = sequence_sums(values, sequences, mask, 2 * max_pairs).reshape(rows, max_pairs, 2)
-    return pairs[..., 0], pairs[..., 1]
-
-
-def _sum_over(mask: Bool[Array, "B M"], values: Float[Array, "B M"]) -> Float[Array, ""]:
-    return jnp.where(mask, values, 0.0).sum()

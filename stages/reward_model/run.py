@@ -1,36 +1,37 @@
 """Training of a reward model, top to bottom."""
 
-import logging
 from dataclasses import replace
 
 import numpy as np
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import Cluster, all_devices
-from stages.engine.data.chat import Chat
-from stages.engine.data.preferences import Preferences, make_preferences
-from stages.engine.data.records import PreferenceRow, open_dataset
+from stages.engine.data.batching import group_length
+from stages.engine.data.preferences import Preferences, read_preferences
+from stages.engine.data.records import PreferenceRow
 from stages.engine.models.opened import open_model
 from stages.engine.models.reward_head import fresh_head
 from stages.engine.models.source import LoadedModel, check_length, load_trained_model
 from stages.engine.rollout.scoring import RewardScorer
 from stages.engine.training.state import TrainState, final_weights
-from stages.engine.training.supervised import check_validation, fit, write_trained
+from stages.engine.training.supervised import dataset_names, fit, write_trained
 from stages.reward_model.calibration import PairRewards, add_to_report
 from stages.reward_model.config import RewardModelConfig
 from stages.reward_model.loss import make_reward_loss
 from stages.reward_model.task import make_task
 
-logger = logging.getLogger(__name__)
-
 
 def run(context: StageContext, config: RewardModelConfig) -> None:
     """Trains the input model, with a head of its own or a fresh one, to prefer the chosen responses."""
-    check_validation(context, config)
+    names = dataset_names(context, config)
     opened = open_model(context, reward_head="allowed")
-    names = ("dataset", "validation") if config.evaluate else ("dataset",)
-    sets = [_read(context, name, opened.chat, config) for name in names]
-    check_length(opened, max(_longest(pairs) for pairs in sets))
+    sets = [
+        read_preferences(
+            context.input_dir(name), (PreferenceRow,), opened.chat, config.max_tokens, config.identical_pairs
+        )
+        for name in names
+    ]
+    check_length(opened, max(group_length(group) for pairs in sets for group in pairs.groups))
     cluster = all_devices(config.mesh)
     model = load_trained_model(opened, config.model, config.seed, cluster)
     head = {} if opened.rewards else fresh_head(opened.checkpoint.arch.width, config.seed)
@@ -47,18 +48,6 @@ def run(context: StageContext, config: RewardModelConfig) -> None:
     write_trained(context, config, model, end, cluster)
     if config.evaluate:
         add_to_report(context.output_dir("report"), _rewards(sets[1], model, end, config, cluster), config.num_bins)
-
-
-def _read(context: StageContext, name: str, chat: Chat, config: RewardModelConfig) -> Preferences:
-    rows = open_dataset(context.input_dir(name), PreferenceRow)
-    found = make_preferences(rows, chat, config.max_tokens, config.identical_pairs)
-    if found.num_identical:
-        logger.warning("%s: %d pairs of identical responses are left out", name, found.num_identical)
-    return found
-
-
-def _longest(pairs: Preferences) -> int:
-    return max(len(group.prompt) + max(map(len, group.responses)) for group in pairs.groups)
 
 
 def _rewards(

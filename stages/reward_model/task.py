@@ -50,8 +50,7 @@ def make_task(
 def _make_batch(
     packed: PackedBatch, margins: Float32[np.ndarray, " P"], packing: Packing, update: int | None
 ) -> RewardBatch:
-    numbers = None if update is None else token_numbers(packing, packed, update)
-    return RewardBatch(packed, spread(packed, margins), numbers)
+    return RewardBatch(packed, spread(packed, margins), token_numbers(packing, packed, update))
 
 
 def _show(row: int, group: Group, chat: Chat) -> str:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from stages.engine.data.batching import Batch
 from stages.engine.models.config import Remat
-from stages.engine.models.dropout import Dropout, NumberedBatch, token_keys
+from stages.engine.models.dropout import NumberedBatch, make_dropout
 from stages.engine.models.heads import score_targets
 from stages.engine.models.lora import Graph, Weights, bind
 from stages.engine.models.transformer import Cells
@@ -25,9 +25,10 @@ def make_sft_loss(
 
     def loss(weights: Weights, base: Cells, given: Batch | NumberedBatch) -> Loss:
         if isinstance(given, NumberedBatch):
-            batch, dropped = given.batch, Dropout(token_keys(seed, given), dropout)
+            batch, numbers = given
         else:
-            batch, dropped = given, None
+            batch, numbers = given, None
+        dropped = make_dropout(batch, numbers, dropout, seed)
         logprobs = score_targets(bind(graph, weights, base, dropped), batch, remat=remat)
         nll = -jnp.sum(jnp.where(batch.target_mask, logprobs, 0.0))
         return Loss(nll, jnp.sum(batch.target_mask, dtype=jnp.float32), {"loss/nll": nll})

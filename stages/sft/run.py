@@ -1,21 +1,20 @@
 """Supervised fine-tuning, top to bottom."""
 
-import json
 from collections.abc import Sequence
 
 from stages.contract import StageContext
 from stages.engine.cluster.mesh import all_devices
-from stages.engine.data.batching import Batch, Group, group_width
+from stages.engine.data.batching import Batch, Group, group_length
 from stages.engine.data.examples import Examples
 from stages.engine.data.packing import Packing, choose_packing
 from stages.engine.data.tokenizer import Tokenizer
 from stages.engine.models.dropout import NumberedBatch
 from stages.engine.models.opened import OpenedModel, open_model
 from stages.engine.models.source import check_length, load_trained_model
-from stages.engine.training.examples import read_examples
+from stages.engine.training.examples import read_examples, show_example
 from stages.engine.training.numbering import token_numbers
 from stages.engine.training.step import LossFunction
-from stages.engine.training.supervised import check_validation, fit, write_trained
+from stages.engine.training.supervised import dataset_names, fit, write_trained
 from stages.engine.training.task import Task
 from stages.sft.config import SftConfig
 from stages.sft.loss import make_sft_loss
@@ -23,11 +22,10 @@ from stages.sft.loss import make_sft_loss
 
 def run(context: StageContext, config: SftConfig) -> None:
     """Trains the input model on the responses of the dataset."""
-    check_validation(context, config)
+    names = dataset_names(context, config)
     opened = open_model(context)
-    names = ("dataset", "validation") if config.evaluate else ("dataset",)
     sets = [_read(context, name, opened, config) for name in names]
-    check_length(opened, max(group_width(group) for examples in sets for group in examples.groups) + 1)
+    check_length(opened, max(group_length(group) for examples in sets for group in examples.groups))
     cluster = all_devices(config.mesh)
     model = load_trained_model(opened, config.model, config.seed, cluster)
     loss = make_sft_loss(model.frozen.graph, config.model.remat, config.adapter_dropout, config.seed)
@@ -56,20 +54,14 @@ def _make_task(
         numbered = update if config.adapter_dropout else None
         return _pack(packing, [examples[row] for row in rows], numbered)
 
-    def show(row: int) -> str:
-        prompt, (response,), _ = examples[row]
-        texts = {"prompt": tokenizer.decode(prompt), "response": tokenizer.decode(response)}
-        return json.dumps({"row": row, **texts}, ensure_ascii=False)
-
     def tokens_of(given: Batch | NumberedBatch) -> Batch:
         return given.batch if isinstance(given, NumberedBatch) else given
 
-    return Task(loss, len(examples), batches, tokens_of, show)
+    return Task(loss, len(examples), batches, tokens_of, lambda row: show_example(row, examples[row], tokenizer))
 
 
 def _pack(packing: Packing, examples: Sequence[Group], update: int | None) -> list[Batch | NumberedBatch]:
     """Micro-batches; with the number of the update, their tokens are numbered for dropout."""
     packed = packing.pack(examples)
-    if update is None:
-        return [part.batch for part in packed]
-    return [NumberedBatch(part.batch, token_numbers(packing, part, update)) for part in packed]
+    numbered = ((part.batch, token_numbers(packing, part, update)) for part in packed)
+    return [batch if numbers is None else NumberedBatch(batch, numbers) for batch, numbers in numbered]

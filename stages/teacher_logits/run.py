@@ -14,7 +14,7 @@ from stages.engine.cluster.axes import constrain
 from stages.engine.cluster.mesh import Cluster, all_devices
 from stages.engine.cluster.placement import divide_rows
 from stages.engine.cluster.programs import compiled
-from stages.engine.data.batching import Batch, Group, group_width
+from stages.engine.data.batching import Batch, Group, group_length
 from stages.engine.data.packing import choose_packing
 from stages.engine.data.records import read_descriptor
 from stages.engine.data.top_tokens import TopTokensBatch, TopTokensTable, empty_table
@@ -57,7 +57,7 @@ def run(context: StageContext, config: TeacherLogitsConfig) -> None:
         )
     folder = context.input_dir("dataset")
     groups = read_examples(folder, opened, config.max_tokens).groups
-    check_length(opened, max(map(group_width, groups)) + 1)
+    check_length(opened, max(map(group_length, groups)))
     cluster = all_devices(config.mesh)
     table = _score(context, config, load_model(opened, cluster), groups, cluster)
     output, descriptor = context.output_dir("dataset"), read_descriptor(folder)

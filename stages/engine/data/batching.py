@@ -91,6 +91,24 @@ def group_width(group: Group) -> int:
     return len(group.prompt) + sum(len(response) - 1 for response in group.responses)
 
 
+def group_length(group: Group) -> int:
+    """Tokens of the prompt and its longest response together."""
+    return len(group.prompt) + max(map(len, group.responses))
+
+
+def by_width(groups: Sequence[Group]) -> list[tuple[int, list[int]]]:
+    """Numbers of groups by a width for a row of each, which depends on its own length only.
+
+    It is one of four from a power of two to the next, so that few shapes are compiled and little of a row is empty.
+    """
+    members: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        inputs = group_width(group)
+        width = round_up(round_up(inputs, 1 << max(0, inputs.bit_length() - 3)))
+        members.setdefault(width, []).append(number)
+    return sorted(members.items())
+
+
 def pack_rows(rows: Sequence[PackedRow], shape: TargetShape, width: int) -> Batch:
     """Rows as arrays.
 

@@ -10,14 +10,12 @@ from jaxtyping import Bool, Int32
 from stages.engine.data.batching import Group
 from stages.engine.data.chat import Chat
 from stages.engine.data.records import ChatRow, Record, Row, TextRow
+from stages.engine.data.refused import check_refused
 from stages.engine.data.tokenizer import Tokenizer
 from stages.errors import UserError
 
 TooLong = Literal["error", "drop", "truncate"]
 Learn = Literal["all_turns", "last_turn"]
-
-_NAMED = 3
-"""Rows that an error names; of the others it gives the number."""
 
 _AT_ONCE = 256
 """Texts that are tokenised together."""
@@ -123,9 +121,7 @@ def fit_lengths(rows: Iterable[TokenRow | RefusedRow], max_tokens: int, too_long
         if group is not None:
             groups.append(group)
             num_truncated += is_long
-    if refused:
-        more = f"; so {len(refused)} of {num_rows} rows cannot be used" if len(refused) > _NAMED else ""
-        raise UserError("; ".join(refused[:_NAMED]) + more)
+    check_refused(refused, num_rows)
     if long and (too_long == "error" or not groups):
         raise UserError(f"{long[0]}; so have {len(long)} of {num_rows} rows")
     if not groups:

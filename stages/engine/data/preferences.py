@@ -1,6 +1,8 @@
 """Rows of preferences in token ids: a group of two responses to one prompt, or of one that is labelled."""
 
+import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -8,11 +10,11 @@ from jaxtyping import Bool, Float32, Int32
 
 from stages.engine.data.batching import Group
 from stages.engine.data.chat import Chat
-from stages.engine.data.records import LabelledRow, Message, PreferenceRow
+from stages.engine.data.records import LabelledRow, Message, PreferenceRow, open_dataset
+from stages.engine.data.refused import check_refused
 from stages.errors import UserError
 
-_NAMED = 3
-"""Rows that an error names; of the others it gives the number."""
+logger = logging.getLogger(__name__)
 
 
 class Preferences(NamedTuple):
@@ -36,6 +38,31 @@ class Preferences(NamedTuple):
 class _Reply(NamedTuple):
     ids: Int32[np.ndarray, " T"]
     learnt: Bool[np.ndarray, " T"]
+
+
+def read_preferences(
+    folder: Path,
+    takes: Sequence[type[PreferenceRow | LabelledRow]],
+    chat: Chat,
+    max_tokens: int,
+    identical_pairs: Literal["fail", "drop"],
+) -> Preferences:
+    """A dataset's rows as groups; pairs that are left out are told in the log.
+
+    Args:
+        folder: of the dataset.
+        takes: the kinds of rows that the caller knows what to do with.
+        chat: of the model.
+        max_tokens: longest prompt and response together.
+        identical_pairs: what becomes of pairs whose responses are the same tokens.
+
+    Raises:
+        UserError: it has other rows, or some that cannot be used.
+    """
+    found = make_preferences(open_dataset(folder, *takes), chat, max_tokens, identical_pairs)
+    if found.num_identical:
+        logger.warning("%s: %d pairs of identical responses are left out", folder, found.num_identical)
+    return found
 
 
 def make_preferences(
@@ -69,10 +96,7 @@ def make_preferences(
         desirable.append([row.label] if isinstance(row, LabelledRow) else [True, False])
     if identical_pairs == "fail" and identical:
         problems += [*identical[:-1], f"{identical[-1]}; identical_pairs: drop leaves such rows out"]
-    num_rows = len(groups) + len(problems)
-    if problems:
-        more = f"; so {len(problems)} of {num_rows} rows cannot be used" if len(problems) > _NAMED else ""
-        raise UserError("; ".join(problems[:_NAMED]) + more)
+    check_refused(problems, len(groups) + len(problems))
     if not groups:
         raise UserError(f"all {len(identical)} pairs have identical responses; there is nothing to learn")
     return Preferences(ids, groups, np.array(desirable, np.bool_), np.array(margins, np.float32), len(identical))

@@ -56,6 +56,11 @@ class Dropout(NamedTuple):
     rate: float
 
 
+def make_dropout(batch: Batch, numbers: TokenNumbers | None, rate: float, seed: int) -> Dropout | None:
+    """What adapters drop of a batch; nothing where its tokens have no numbers, as outside of a training step."""
+    return None if numbers is None else Dropout(token_keys(seed, NumberedBatch(batch, numbers)), rate)
+
+
 def token_keys(seed: int, numbered: NumberedBatch) -> Key[Array, "B T"]:
     """A key for each token from counters alone: seed, update, group, branch and position."""
     batch, numbers = numbered

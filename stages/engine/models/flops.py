@@ -10,11 +10,6 @@ from stages.engine.data.batching import Batch
 from stages.engine.models.architecture import Architecture
 
 
-def forward_flops(arch: Architecture, batch: Batch) -> float:
-    """Of hidden states and log-probabilities."""
-    return linear_flops(arch, batch) + attention_flops(arch, batch)
-
-
 def training_flops(arch: Architecture, batch: Batch, *, frozen: bool) -> float:
     """Of the forward and the backward pass.
 

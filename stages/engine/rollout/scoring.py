@@ -9,7 +9,7 @@ from stages.engine.cluster.axes import constrain
 from stages.engine.cluster.mesh import ALONE, Cluster
 from stages.engine.cluster.placement import divide_rows, of_this_process
 from stages.engine.cluster.programs import compiled
-from stages.engine.data.batching import Batch, Group, group_width, round_up
+from stages.engine.data.batching import Batch, Group, by_width
 from stages.engine.data.packed_rows import RowShape, lay_out
 from stages.engine.data.scored import scored_as_wholes
 from stages.engine.models.families.family import REWARD_HEAD
@@ -63,11 +63,8 @@ class RewardScorer:
     def score(self, groups: Sequence[Group]) -> list[Float32[np.ndarray, " G"]]:
         """The rewards of each group's responses, read off their last tokens."""
         scored = [scored_as_wholes(group) for group in groups]
-        by_width: dict[int, list[int]] = {}
-        for number, group in enumerate(scored):
-            by_width.setdefault(_row_width(group_width(group)), []).append(number)
         found = list[tuple[list[int], Float[Array, "B G"]]]()
-        for width, members in sorted(by_width.items()):
+        for width, members in by_width(scored):
             for start in range(0, len(members), self._num_rows):
                 here = members[start : start + self._num_rows]
                 batch = self._batch([scored[number] for number in here], width)
@@ -88,8 +85,3 @@ class RewardScorer:
 
     def _fetch(self, part: Float[Array, "B G"]) -> Float32[np.ndarray, "B G"]:
         return np.asarray(of_this_process(self._cluster, part))
-
-
-def _row_width(num_inputs: int) -> int:
-    """A width that depends on the row's own length only: one of four from a power of two to the next."""
-    return round_up(round_up(num_inputs, 1 << max(0, num_inputs.bit_length() - 3)))

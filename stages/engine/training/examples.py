@@ -1,11 +1,16 @@
 """A dataset's rows as examples that a model learns from."""
 
+import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
+from stages.engine.data.batching import Group
 from stages.engine.data.examples import (
     Examples,
     Learn,
+    RefusedRow,
+    TokenRow,
     TooLong,
     conversation_rows,
     fit_lengths,
@@ -13,6 +18,7 @@ from stages.engine.data.examples import (
     text_rows,
 )
 from stages.engine.data.records import ChatRow, Row, TextRow, open_dataset, read_dataset
+from stages.engine.data.tokenizer import Tokenizer
 from stages.engine.models.opened import OpenedModel
 
 logger = logging.getLogger(__name__)
@@ -33,14 +39,7 @@ def read_examples(
     Raises:
         UserError: it has other rows, or some that cannot be used, or none is left.
     """
-    record = open_dataset(folder, Row, ChatRow, TextRow).record
-    if record is TextRow:
-        rows = text_rows(open_dataset(folder, TextRow), opened.tokenizer)
-    elif record is ChatRow:
-        rows = conversation_rows(open_dataset(folder, ChatRow), opened.chat, learn)
-    else:
-        rows = problem_rows(read_dataset(folder), opened.chat)
-    found = fit_lengths(rows, max_tokens, too_long)
+    found = fit_lengths(token_rows(folder, opened, learn), max_tokens, too_long)
     if found.num_dropped or found.num_truncated:
         logger.warning(
             "of %d rows %d are left out and %d cut after max_tokens = %d",
@@ -50,3 +49,24 @@ def read_examples(
             max_tokens,
         )
     return found
+
+
+def token_rows(folder: Path, opened: OpenedModel, learn: Learn = "all_turns") -> Iterator[TokenRow | RefusedRow]:
+    """The same rows in token ids, whatever their lengths.
+
+    Raises:
+        UserError: the dataset has other rows.
+    """
+    record = open_dataset(folder, Row, ChatRow, TextRow).record
+    if record is TextRow:
+        return text_rows(open_dataset(folder, TextRow), opened.tokenizer)
+    if record is ChatRow:
+        return conversation_rows(open_dataset(folder, ChatRow), opened.chat, learn)
+    return problem_rows(read_dataset(folder), opened.chat)
+
+
+def show_example(row: int, example: Group, tokenizer: Tokenizer) -> str:
+    """An example in words, as one line of JSON."""
+    prompt, (response,), _ = example
+    texts = {"prompt": tokenizer.decode(prompt), "response": tokenizer.decode(response)}
+    return json.dumps({"row": row, **texts}, ensure_ascii=False)

@@ -24,17 +24,18 @@ from stages.engine.training.task import Task
 from stages.errors import UserError
 
 
-def check_validation(context: StageContext, config: SupervisedConfig) -> None:
-    """Checks that there is a validation set exactly where one is read.
+def dataset_names(context: StageContext, config: SupervisedConfig) -> tuple[str, ...]:
+    """The inputs that rows are read from: what is trained on and, where the settings say so, what is evaluated on.
 
     Raises:
-        UserError: it is missing, or nothing reads it.
+        UserError: a validation set is missing, or nothing reads it.
     """
     given = context.has_input("validation")
     if config.evaluate and not given:
         raise UserError("`evaluate` asks for evaluations during training: give this stage the input `validation`")
     if given and not config.evaluate:
         raise UserError("the input `validation` is given but not used: say when with `evaluate: {every_steps: N}`")
+    return ("dataset", "validation") if given else ("dataset",)
 
 
 def fit(

@@ -66,7 +66,9 @@ def gradient_of(
     """Of the update with all groups."""
     gradient = make_gradient(make_sft_loss(model.frozen.graph, dropout=dropout, seed=7))
     given: list[Batch | NumberedBatch] = [
-        NumberedBatch(part.batch, token_numbers(packing, part, 3)) if dropout else part.batch for part in parts
+        part.batch if numbers is None else NumberedBatch(part.batch, numbers)
+        for part in parts
+        for numbers in [token_numbers(packing, part, 3 if dropout else None)]
     ]
     return reduce(add_gradients, [gradient(adapter, model.frozen.base, batch) for batch in given])
 

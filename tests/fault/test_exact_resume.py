@@ -19,7 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from stage_trial import TINY, StageTrial, coin_rows, external, stored_rows
 
-from stages.contract import RESULT_FILE, Beat, StageResult
+from stages.contract import RESULT_FILE, Beat, StageInput, StageResult
 from stages.distillation.config import DistillationConfig, JsdConfig, OnPolicyConfig
 from stages.dpo.config import CombinationLossConfig, DpoConfig, DpoLossConfig, KtoLossConfig, WeightedLossConfig
 from stages.engine.data.records import Message, PreferenceRow
@@ -61,6 +61,15 @@ def pair(n: int) -> PreferenceRow:
     return PreferenceRow(id=f"pair-{n}", messages=(prompt,), chosen=(better,), rejected=(worse,), margin=n / 20)
 
 
+def pairs(folder: Path) -> dict[str, StageInput]:
+    """What is learnt from preferences, and what that is measured on."""
+    return {
+        "model": external(TINY),
+        "dataset": stored_rows(folder, [pair(n) for n in range(17)]),
+        "validation": stored_rows(folder, [pair(n) for n in range(20, 25)]),
+    }
+
+
 def dpo(folder: Path) -> StageTrial:
     """The baseline of KTO is estimated in each update, and the reference is run before the first."""
     terms = (
@@ -80,12 +89,7 @@ def dpo(folder: Path) -> StageTrial:
         train_micro_batch=2,
         save_every_steps=2,
     )
-    inputs = {
-        "model": external(TINY),
-        "dataset": stored_rows(folder, [pair(n) for n in range(17)]),
-        "validation": stored_rows(folder, [pair(n) for n in range(20, 25)]),
-    }
-    return StageTrial(folder, "dpo", config, inputs)
+    return StageTrial(folder, "dpo", config, pairs(folder))
 
 
 def reward_model(folder: Path) -> StageTrial:
@@ -101,12 +105,7 @@ def reward_model(folder: Path) -> StageTrial:
         train_micro_batch=2,
         save_every_steps=2,
     )
-    inputs = {
-        "model": external(TINY),
-        "dataset": stored_rows(folder, [pair(n) for n in range(17)]),
-        "validation": stored_rows(folder, [pair(n) for n in range(20, 25)]),
-    }
-    return StageTrial(folder, "reward_model", config, inputs)
+    return StageTrial(folder, "reward_model", config, pairs(folder))
 
 
 def distillation(folder: Path) -> StageTrial:
@@ -189,11 +188,7 @@ def attempt(trial: StageTrial, kill_after: tuple[int, float] | None) -> Path:
 def ended(trial: StageTrial, outputs: Path) -> Ended:
     """What a finished run left."""
     files = {str(path.relative_to(outputs)): path.read_bytes() for path in outputs.rglob("*") if path.is_file()}
-    timed = ("throughput/",)
-    metrics = [
-        (row.step, {name: value for name, value in row.numbers.items() if not name.startswith(timed)})
-        for row in trial.metrics()
-    ]
+    metrics = trial.learned()
     newest = committed_points(trial.store, trial.paths)[0]
     assert newest.step == metrics[-1][0]
     with ocp.StandardCheckpointer() as checkpointer:

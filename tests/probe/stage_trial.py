@@ -109,6 +109,13 @@ class StageTrial:
         """Rows of all attempts, merged."""
         return read_metrics(self.store, self.paths)
 
+    def learned(self) -> list[tuple[int, dict[str, float]]]:
+        """What each step says about learning: the same however often the run was stopped, so the clock is left out."""
+        return [
+            (row.step, {name: value for name, value in row.numbers.items() if not name.startswith("throughput/")})
+            for row in self.metrics()
+        ]
+
 
 def external(path: Path) -> ExternalInput:
     """A model on this machine."""

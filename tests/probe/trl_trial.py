@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 import pytest
 
 from stages.engine.data.batching import Group
+from stages.engine.data.loader import batch_rows
+from stages.engine.training.config import AdamWConfig, SupervisedConfig
 
 TRL = Path(__file__).parents[2] / ".venv-trl" / "bin" / "python"
 QUIETLY = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -33,6 +35,15 @@ class Updates(NamedTuple):
     learning_rate: float
     max_grad_norm: float
     beta: float = 0.1
+
+
+def updates_of(config: SupervisedConfig, examples: Sequence[Group], beta: float = 0.1) -> Updates:
+    """What a stage with these settings trains on, one example for each row of its dataset."""
+    assert isinstance(config.optimizer, AdamWConfig)
+    size, steps = config.batch_size, range(config.num_steps)
+    order = [row for step in steps for row in batch_rows(len(examples), size, config.seed, step)]
+    rate, norm = config.optimizer.learning_rate, config.optimizer.max_grad_norm
+    return Updates([examples[row] for row in order], config.num_steps, size, rate, norm, beta)
 
 
 def losses_of_trl(kind: Literal["sft", "dpo"], model: Path, updates: Updates, folder: Path) -> list[float]:

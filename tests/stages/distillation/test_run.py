@@ -50,9 +50,9 @@ class Done:
 
 
 def numbers(trial: StageTrial) -> list[Mapping[str, float]]:
-    rows = trial.metrics()
-    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
-    return [{name: value for name, value in row.numbers.items() if not name.startswith("throughput/")} for row in rows]
+    rows = trial.learned()
+    assert [step for step, _ in rows] == list(range(1, len(rows) + 1))
+    return [numbers for _, numbers in rows]
 
 
 def test_the_student_comes_closer_to_its_teacher_and_a_run_that_was_stopped_leaves_the_same(trained: Trained) -> None:

@@ -96,10 +96,7 @@ def learned(folder: Path, inputs: dict[str, StageInput]) -> Finished:
 
 def numbers_of(trial: StageTrial) -> list[dict[str, float]]:
     """What each step says about learning; the clock is left out."""
-    return [
-        {name: value for name, value in row.numbers.items() if not name.startswith("throughput/")}
-        for row in trial.metrics()
-    ]
+    return [numbers for _, numbers in trial.learned()]
 
 
 def test_the_policy_starts_as_its_reference_and_comes_to_prefer_what_is_chosen(learned: Finished) -> None:

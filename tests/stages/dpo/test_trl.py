@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from stage_trial import TINY, StageTrial, external, stored_rows
-from trl_trial import Updates, losses_of_trl
+from trl_trial import losses_of_trl, updates_of
 
 from stages.dpo.config import DpoConfig, DpoLossConfig
 from stages.engine.data.chat import Chat
-from stages.engine.data.loader import batch_rows
 from stages.engine.data.preferences import make_preferences
 from stages.engine.data.records import Message, PreferenceRow
 from stages.engine.data.tokenizer import load_tokenizer
@@ -53,17 +52,6 @@ def test_the_first_20_losses_are_those_of_trl(tmp_path: Path) -> None:
     trial.run()
     ours = [row.numbers["loss/total"] for row in trial.metrics()]
     groups = make_preferences(given, Chat(load_tokenizer(TINY)), CONFIG.max_tokens, "fail").groups
-    order = [
-        n for step in range(CONFIG.num_steps) for n in batch_rows(len(given), CONFIG.batch_size, CONFIG.seed, step)
-    ]
-    updates = Updates(
-        [groups[n] for n in order],
-        CONFIG.num_steps,
-        CONFIG.batch_size,
-        CONFIG.optimizer.learning_rate,
-        CONFIG.optimizer.max_grad_norm,
-        LOSS.beta,
-    )
-    theirs = losses_of_trl("dpo", TINY, updates, tmp_path)
+    theirs = losses_of_trl("dpo", TINY, updates_of(CONFIG, groups, LOSS.beta), tmp_path)
     assert ours == pytest.approx(theirs, abs=1e-4)
     assert ours[-1] < ours[0] - 0.2

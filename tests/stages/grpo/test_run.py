@@ -42,9 +42,9 @@ def make_trial(trained: Trained, answer: str = "1", **changes: object) -> StageT
 
 
 def numbers(trial: StageTrial) -> list[Mapping[str, float]]:
-    rows = trial.metrics()
-    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
-    return [{name: value for name, value in row.numbers.items() if not name.startswith("throughput/")} for row in rows]
+    rows = trial.learned()
+    assert [step for step, _ in rows] == list(range(1, len(rows) + 1))
+    return [numbers for _, numbers in rows]
 
 
 def column(rows: Sequence[Mapping[str, float]], name: str) -> list[float]:

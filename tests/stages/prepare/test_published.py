@@ -1,18 +1,15 @@
 """Rows of data sets as they are published, by LLaMA-Factory's own examples."""
 
-import threading
 from pathlib import Path
 
 import pytest
+from prepare_trial import prepare_context
 from vocabularies import demo_rows
 
-from stages.context import RunContext
-from stages.contract import ARTIFACT_FILE, ReportArtifact, StageRequest
+from stages.contract import ARTIFACT_FILE, ReportArtifact
 from stages.engine.data.records import ChatRow, LabelledRow, PreferenceRow, Record, TextRow, open_dataset
 from stages.prepare.config import PrepareConfig
 from stages.prepare.run import run
-from stages.sources.resolve import resolve
-from stages.store.conditional import open_store
 
 KINDS = (ChatRow, LabelledRow, PreferenceRow, TextRow)
 
@@ -32,22 +29,7 @@ KINDS = (ChatRow, LabelledRow, PreferenceRow, TextRow)
 )
 def test_every_row_is_understood(tmp_path: Path, name: str, record: type[Record], num_rows: int, num_same: int) -> None:
     config = PrepareConfig(source=str(demo_rows(name)), seed=1)
-    request = StageRequest(
-        stage_id="prepare",
-        kind="prepare",
-        version=1,
-        key="0" * 64,
-        config=config.model_dump_json(),
-        inputs={},
-        sources=(resolve(config.sources[0].source, tmp_path),),
-        store=f"file://{tmp_path}/store",
-        attempt="000001-a",
-        epoch=1,
-        resume=(),
-        scratch=str(tmp_path / "scratch"),
-        cache=str(tmp_path / "cache"),
-    )
-    context = RunContext(request, open_store(request.store), threading.Event())
+    context = prepare_context(tmp_path, config)
     run(context, config)
     rows = open_dataset(context.output_dir("train"), *KINDS)
     assert rows.record is record

@@ -8,14 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from prepare_trial import prepare_context, prepare_request
 
 from stages.context import RunContext
-from stages.contract import DatasetArtifact, SourceRef, StageRequest, StageResult
+from stages.contract import DatasetArtifact, SourceRef, StageResult
 from stages.engine.data.records import Message, Row, read_dataset
 from stages.errors import PreemptedError, TemperError, UserError
 from stages.prepare.config import PrepareConfig
 from stages.prepare.run import run
-from stages.sources.resolve import resolve
 from stages.store.conditional import open_store
 from stages.store.layout import StagePaths
 from stages.store.segments import read_metrics
@@ -31,31 +31,8 @@ def make_config(num_train: int = 100, seed: int = 3, system_prompt: str | None =
     )
 
 
-def make_request(folder: Path, config: PrepareConfig) -> StageRequest:
-    return StageRequest(
-        stage_id="prepare",
-        kind="prepare",
-        version=1,
-        key="0" * 64,
-        config=config.model_dump_json(),
-        inputs={},
-        sources=(resolve(config.sources[0].source, folder),),
-        store=f"file://{folder}/store",
-        attempt="000001-a",
-        epoch=1,
-        resume=(),
-        scratch=str(folder / "scratch"),
-        cache=str(folder / "cache"),
-    )
-
-
-def make_context(folder: Path, config: PrepareConfig, stop: threading.Event | None = None) -> RunContext:
-    request = make_request(folder, config)
-    return RunContext(request, open_store(request.store), stop or threading.Event())
-
-
 def prepare(folder: Path, config: PrepareConfig) -> dict[str, list[Row]]:
-    context = make_context(folder, config)
+    context = prepare_context(folder, config)
     run(context, config)
     return {split: read_dataset(context.output_dir(split)) for split in SPLITS}
 
@@ -100,7 +77,7 @@ def test_it_stops_when_asked_to(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
     config = make_config()
-    context = make_context(tmp_path, config, stop)
+    context = prepare_context(tmp_path, config, stop)
     with pytest.raises(PreemptedError):
         run(context, config)
     assert not (tmp_path / "scratch" / "out").exists()
@@ -108,7 +85,7 @@ def test_it_stops_when_asked_to(tmp_path: Path) -> None:
 
 def run_process(folder: Path, config: PrepareConfig, hash_seed: str) -> StageResult:
     folder.mkdir()
-    (folder / "request.json").write_text(make_request(folder, config).model_dump_json())
+    (folder / "request.json").write_text(prepare_request(folder, config).model_dump_json())
     process = subprocess.run(
         [sys.executable, "-m", "stages", str(folder / "request.json")],
         stdin=subprocess.DEVNULL,
@@ -170,7 +147,7 @@ def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, line: str)
 
 def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     config = write_problems(tmp_path / "mine.jsonl", list("abcdefg"))
-    context = make_context(tmp_path, config)
+    context = prepare_context(tmp_path, config)
     write_problems(tmp_path / "mine.jsonl", list("ABCDEFG"))
     with pytest.raises(TemperError, match=r"mine\.jsonl"):
         run(context, config)
@@ -179,6 +156,6 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
 def test_another_version_of_the_generator_than_the_plan_s_is_refused(tmp_path: Path) -> None:
     config = make_config()
     planned = SourceRef(uri=config.sources[0].source, digest="sha256:" + "0" * 64)
-    request = make_request(tmp_path, config).model_copy(update={"sources": (planned,)})
+    request = prepare_request(tmp_path, config).model_copy(update={"sources": (planned,)})
     with pytest.raises(UserError, match="not the version that the pipeline was planned with"):
         run(RunContext(request, open_store(request.store), threading.Event()), config)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from prepare_trial import prepare_context
 from pyarrow import parquet
 
-from stages.context import RunContext
-from stages.contract import ARTIFACT_FILE, ReportArtifact, StageRequest
+from stages.contract import ARTIFACT_FILE, ReportArtifact
 from stages.engine.data.records import ChatRow, PreferenceRow, Record, Row, TextRow, open_dataset
 from stages.errors import PreemptedError, UserError
 from stages.prepare.config import PrepareConfig
 from stages.prepare.run import run
 from stages.sources.resolve import resolve
-from stages.store.conditional import open_store
 
 KINDS = (Row, ChatRow, TextRow, PreferenceRow)
 
@@ -36,22 +35,7 @@ class Prepared:
 
     def __init__(self, folder: Path, settings: Mapping[str, object], stop: threading.Event | None = None) -> None:
         config = PrepareConfig.model_validate_json(json.dumps({"seed": 3, **settings}))
-        request = StageRequest(
-            stage_id="prepare",
-            kind="prepare",
-            version=1,
-            key="0" * 64,
-            config=config.model_dump_json(),
-            inputs={},
-            sources=tuple(resolve(entry.source, folder) for entry in config.sources),
-            store=f"file://{folder}/store",
-            attempt="000001-a",
-            epoch=1,
-            resume=(),
-            scratch=str(folder / "scratch"),
-            cache=str(folder / "cache"),
-        )
-        self.context = RunContext(request, open_store(request.store), stop or threading.Event())
+        self.context = prepare_context(folder, config, stop)
         run(self.context, config)
 
     def rows(self, split: str) -> list[Record]:

@@ -1,10 +1,13 @@
 """Pairs of replies of which the better one says `a` and the worse one `b`."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from stage_trial import TINY, StageTrial, external, stored_rows
 
 from stages.engine.data.records import Message, PreferenceRow
+from stages.reward_model.config import RewardModelConfig
 
 MakePairs = Callable[[int, int], list[PreferenceRow]]
 """From a first number and a count."""
@@ -23,3 +26,18 @@ def make_pairs() -> MakePairs:
         )
 
     return lambda start, count: [pair(n) for n in range(start, start + count)]
+
+
+@pytest.fixture(scope="session")
+def make_trial(make_pairs: MakePairs) -> Callable[[Path, RewardModelConfig], StageTrial]:
+    """Of the stage, on 24 pairs and evaluated on 6 others."""
+
+    def make(folder: Path, config: RewardModelConfig) -> StageTrial:
+        inputs = {
+            "model": external(TINY),
+            "dataset": stored_rows(folder, make_pairs(0, 24)),
+            "validation": stored_rows(folder, make_pairs(50, 6)),
+        }
+        return StageTrial(folder, "reward_model", config, inputs)
+
+    return make

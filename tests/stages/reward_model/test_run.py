@@ -23,6 +23,7 @@ from stages.sft.config import SftConfig
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 MakePairs = Callable[[int, int], list[PreferenceRow]]
+MakeTrial = Callable[[Path, RewardModelConfig], StageTrial]
 NUM_STEPS = 6
 CONFIG = RewardModelConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=4, alpha=8)),
@@ -37,30 +38,13 @@ CONFIG = RewardModelConfig(
 )
 
 
-def make_trial(folder: Path, make_pairs: MakePairs, config: RewardModelConfig = CONFIG) -> StageTrial:
-    inputs = {
-        "model": external(TINY),
-        "dataset": stored_rows(folder, make_pairs(0, 24)),
-        "validation": stored_rows(folder, make_pairs(50, 6)),
-    }
-    return StageTrial(folder, "reward_model", config, inputs)
-
-
-def learned(trial: StageTrial) -> list[tuple[int, dict[str, float]]]:
-    """What a metrics row says about learning; the clock is left out."""
-    return [
-        (row.step, {name: value for name, value in row.numbers.items() if not name.startswith("throughput/")})
-        for row in trial.metrics()
-    ]
-
-
 def report_of(context: RunContext) -> ReportArtifact:
     return ReportArtifact.model_validate_json((context.output_dir("report") / ARTIFACT_FILE).read_text())
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory, make_pairs: MakePairs) -> StageTrial:
-    return make_trial(tmp_path_factory.mktemp("reward"), make_pairs)
+def trial(tmp_path_factory: pytest.TempPathFactory, make_trial: MakeTrial) -> StageTrial:
+    return make_trial(tmp_path_factory.mktemp("reward"), CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +53,7 @@ def trained(trial: StageTrial) -> RunContext:
 
 
 def test_the_better_responses_get_the_higher_rewards(trial: StageTrial, trained: RunContext) -> None:
-    rows = [numbers for _, numbers in learned(trial)]
+    rows = [numbers for _, numbers in trial.learned()]
     assert rows[0]["rewards/accuracy"] == 0
     assert rows[-1]["rewards/accuracy"] == 1
     assert rows[-1]["loss/preference"] < 0.1 < np.log(2) < rows[0]["loss/preference"]
@@ -83,7 +67,7 @@ def test_the_better_responses_get_the_higher_rewards(trial: StageTrial, trained:
 def test_the_report_has_accuracy_and_calibration_on_pairs_that_were_not_learnt(
     trial: StageTrial, trained: RunContext
 ) -> None:
-    report, last = report_of(trained), learned(trial)[-1][1]
+    report, last = report_of(trained), trial.learned()[-1][1]
     assert report.metrics["accuracy"] == last["validation/rewards/accuracy"] == 1
     np.testing.assert_allclose(report.metrics["mean_margin"], last["validation/rewards/margin"], rtol=1e-4)
     assert report.samples_file is not None
@@ -115,7 +99,7 @@ def test_a_run_that_was_stopped_leaves_the_same_files_and_metrics(trial: StageTr
     for output in ("checkpoint", "report"):
         for path in trained.output_dir(output).iterdir():
             assert (context.output_dir(output) / path.name).read_bytes() == path.read_bytes(), path.name
-    assert learned(again) == learned(trial)
+    assert again.learned() == trial.learned()
 
 
 def test_it_is_no_language_model_for_other_stages(tmp_path: Path, trained: RunContext) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from stage_trial import TINY, StageTrial, external, stored, stored_rows
+from stage_trial import StageTrial, stored
 
 from stages.contract import ARTIFACT_FILE, ModelArtifact
 from stages.engine.cluster.config import MeshConfig
-from stages.engine.data.records import PreferenceRow
 from stages.engine.models.config import LoraConfig, TrainedModelConfig
 from stages.engine.models.lora import ADAPTER_FILE
 from stages.engine.models.reward_head import HEAD_FILE
@@ -21,7 +20,7 @@ from stages.reward_model.config import RewardModelConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quickly_compiled")]
 
-MakePairs = Callable[[int, int], list[PreferenceRow]]
+MakeTrial = Callable[[Path, RewardModelConfig], StageTrial]
 CONFIG = RewardModelConfig(
     model=TrainedModelConfig(lora=LoraConfig(rank=4, alpha=8)),
     # Entries whose gradient is nothing but rounding are left alone.
@@ -36,15 +35,6 @@ CONFIG = RewardModelConfig(
 )
 
 
-def make_trial(folder: Path, make_pairs: MakePairs, config: RewardModelConfig = CONFIG) -> StageTrial:
-    inputs = {
-        "model": external(TINY),
-        "dataset": stored_rows(folder, make_pairs(0, 24)),
-        "validation": stored_rows(folder, make_pairs(50, 6)),
-    }
-    return StageTrial(folder, "reward_model", config, inputs)
-
-
 def read_rewards(report: Path) -> list[tuple[float, float]]:
     samples = [json.loads(line) for line in (report / SAMPLES_FILE).read_text().splitlines()]
     return [(sample["chosen_reward"], sample["rejected_reward"]) for sample in samples]
@@ -52,11 +42,11 @@ def read_rewards(report: Path) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_of_all_weights_a_whole_model_with_its_head_is_written_and_trained_further(
-    tmp_path: Path, make_pairs: MakePairs, precision: str
+    tmp_path: Path, make_trial: MakeTrial, precision: str
 ) -> None:
     how = TrainedModelConfig.model_validate({"lora": None, "precision": precision})
     config = CONFIG.model_copy(update={"model": how, "num_steps": 12, "optimizer": AdamWConfig(learning_rate=3e-3)})
-    trial = make_trial(tmp_path, make_pairs, config)
+    trial = make_trial(tmp_path, config)
     folder = trial.run().output_dir("checkpoint")
     last = trial.metrics()[-1].numbers
     assert last["validation/rewards/accuracy"] == 1
@@ -75,8 +65,8 @@ def test_of_all_weights_a_whole_model_with_its_head_is_written_and_trained_furth
     assert first["rewards/margin"] > last["rewards/margin"] / 2
 
 
-def test_an_adapter_is_trained_further_with_its_head(tmp_path: Path, make_pairs: MakePairs) -> None:
-    first = make_trial(tmp_path, make_pairs, CONFIG.model_copy(update={"num_steps": 6}))
+def test_an_adapter_is_trained_further_with_its_head(tmp_path: Path, make_trial: MakeTrial) -> None:
+    first = make_trial(tmp_path, CONFIG.model_copy(update={"num_steps": 6}))
     inputs = first.inputs | {"model": stored(tmp_path, first.run().output_dir("checkpoint"))}
     further = StageTrial(tmp_path, "reward_model", CONFIG.model_copy(update={"num_steps": 1, "seed": 9}), inputs)
     further.run()
@@ -86,10 +76,10 @@ def test_an_adapter_is_trained_further_with_its_head(tmp_path: Path, make_pairs:
 
 
 def test_a_run_resumed_on_other_devices_gives_the_model_and_the_report_of_one(
-    tmp_path: Path, make_pairs: MakePairs
+    tmp_path: Path, make_trial: MakeTrial
 ) -> None:
-    alone = make_trial(tmp_path / "alone", make_pairs).run()
-    trial = make_trial(tmp_path / "moved", make_pairs, CONFIG.model_copy(update={"num_steps": 1}))
+    alone = make_trial(tmp_path / "alone", CONFIG).run()
+    trial = make_trial(tmp_path / "moved", CONFIG.model_copy(update={"num_steps": 1}))
     trial.run()
     trial.config = CONFIG.model_copy(update={"num_steps": 2, "mesh": MeshConfig(data=2, fsdp=2)})
     assert trial.run_on(4).first_step == 2

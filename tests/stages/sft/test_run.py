@@ -25,16 +25,8 @@ def again(trained: Trained) -> StageTrial:
     return StageTrial(trained.folder, "sft", trained.trial.config, trained.trial.inputs)
 
 
-def learned(trial: StageTrial) -> list[tuple[int, dict[str, float]]]:
-    """What a metrics row says about learning; the clock is left out."""
-    return [
-        (row.step, {name: value for name, value in row.numbers.items() if not name.startswith("throughput/")})
-        for row in trial.metrics()
-    ]
-
-
 def test_the_loss_falls_towards_what_cannot_be_known(trained: Trained) -> None:
-    losses = [numbers["loss/nll"] for _, numbers in learned(trained.trial)]
+    losses = [numbers["loss/nll"] for _, numbers in trained.trial.learned()]
     assert len(losses) == NUM_STEPS
     assert losses[0] > 4.0
     # Each response is one toss of a coin and one certain end token.
@@ -42,7 +34,7 @@ def test_the_loss_falls_towards_what_cannot_be_known(trained: Trained) -> None:
 
 
 def test_every_step_says_what_it_did(trained: Trained) -> None:
-    rows = learned(trained.trial)
+    rows = trained.trial.learned()
     assert [step for step, _ in rows] == list(range(1, NUM_STEPS + 1))
     rates = [numbers["optimizer/learning_rate"] for _, numbers in rows]
     np.testing.assert_allclose(rates, [0.0025, 0.005, 0.0075] + [0.01] * 27, rtol=1e-5)
@@ -72,7 +64,7 @@ def test_a_run_that_was_stopped_twice_leaves_the_same_files_and_metrics(trained:
     for output, folder in trained.outputs.items():
         for path in folder.iterdir():
             assert (context.output_dir(output) / path.name).read_bytes() == path.read_bytes(), path.name
-    assert learned(trial) == learned(trained.trial)
+    assert trial.learned() == trained.trial.learned()
 
 
 def start_process(trial: StageTrial, folder: Path) -> tuple["subprocess.Popen[bytes]", Path]:

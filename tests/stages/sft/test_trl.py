@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from stage_trial import TINY, StageTrial, external, stored_rows
-from trl_trial import Updates, losses_of_trl
+from trl_trial import losses_of_trl, updates_of
 
 from stages.engine.data.chat import Chat
 from stages.engine.data.examples import fit_lengths, problem_rows
-from stages.engine.data.loader import batch_rows
 from stages.engine.data.records import Message, Row
 from stages.engine.data.tokenizer import load_tokenizer
 from stages.engine.models.config import TrainedModelConfig
@@ -46,16 +45,6 @@ def test_the_first_20_losses_are_those_of_trl(tmp_path: Path) -> None:
     trial.run()
     ours = [row.numbers["loss/nll"] for row in trial.metrics()]
     examples = fit_lengths(problem_rows(given, Chat(load_tokenizer(TINY))), CONFIG.max_tokens, "error").groups
-    order = [
-        n for step in range(CONFIG.num_steps) for n in batch_rows(len(given), CONFIG.batch_size, CONFIG.seed, step)
-    ]
-    updates = Updates(
-        [examples[n] for n in order],
-        CONFIG.num_steps,
-        CONFIG.batch_size,
-        CONFIG.optimizer.learning_rate,
-        CONFIG.optimizer.max_grad_norm,
-    )
-    theirs = losses_of_trl("sft", TINY, updates, tmp_path)
+    theirs = losses_of_trl("sft", TINY, updates_of(CONFIG, examples), tmp_path)
     assert ours == pytest.approx(theirs, abs=1e-4)
     assert ours[-1] < ours[0] - 0.5

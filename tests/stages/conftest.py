@@ -1,6 +1,7 @@
 """A policy that is trained once for all tests that need one, and compilation in a hurry."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import jax
 import pytest
@@ -21,21 +22,30 @@ CONFIG = SftConfig(
 )
 
 
+@contextmanager
+def compiling(*, quickly: bool) -> Generator[None]:
+    """Programs are not optimized, which takes half of the time, or as in a stage's own process; the bits differ."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", quickly)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The tiny model after enough steps of `sft` to say one of two digits, each about every second time."""
     folder = tmp_path_factory.mktemp("trained")
     dataset = stored_rows(folder, coin_rows(48, lambda n: str(n // 3 % 2)))
     trial = StageTrial(folder, "sft", CONFIG, {"model": external(TINY), "dataset": dataset})
-    context = trial.run()
+    # Whoever asks first: others compare its bytes with those of other processes.
+    with compiling(quickly=False):
+        context = trial.run()
     outputs = {name: context.output_dir(name) for name in ("checkpoint", "report")}
     return Trained(folder, trial, outputs, stored(folder, outputs["checkpoint"]))
 
 
 @pytest.fixture(scope="module")
 def quickly_compiled() -> Iterator[None]:
-    """Programs are not optimized, which takes half of the time: for tests of values that run each program once."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    """For tests of values that run each program once."""
+    with compiling(quickly=True):
+        yield
